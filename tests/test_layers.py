@@ -18,17 +18,13 @@ PACKAGE = ROOT / "python" / "pinfeed"
 FOLDERS = [
     {"arguments", "imports", "limits", "structure"},
     {"batches", "runtime", "ranks"},
-    {"files", "memory"},
+    {"files", "memory", "functional"},
     {"sources", "samplers"},
-    {"streams"},
-    {"functional"},
-    {"packing"},
-    {"augment"},
+    {"streams", "augment"},
     {"fields"},
     {"collation"},
     {"loaders"},
-    {"exports", "integrations"},
-    {"configuration", "diagnosis", "testing"},
+    {"exports", "integrations", "diagnosis", "packing", "testing"},
     {"__init__", "__main__"},
 ]
 LEVELS = {folder: level for level, folders in enumerate(FOLDERS) for folder in folders}

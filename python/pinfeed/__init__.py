@@ -38,7 +38,7 @@ from pinfeed.sources.shared_list import SharedList
 
 if TYPE_CHECKING:
     from pinfeed import packing, samplers, testing
-    from pinfeed.configuration import show_config
+    from pinfeed.diagnosis.configuration import show_config
     from pinfeed.diagnosis.diagnose import diagnose
     from pinfeed.exports.to_numpy.to_numpy import to_numpy
     from pinfeed.exports.to_tensorflow.to_tensorflow import to_tensorflow
@@ -96,7 +96,7 @@ _LATER = {
     "from_numpy": "pinfeed.loaders.from_numpy",
     "packing": "",
     "samplers": "",
-    "show_config": "pinfeed.configuration",
+    "show_config": "pinfeed.diagnosis.configuration",
     "testing": "",
     "to_numpy": "pinfeed.exports.to_numpy.to_numpy",
     "to_tensorflow": "pinfeed.exports.to_tensorflow.to_tensorflow",

@@ -7,8 +7,8 @@ import sys
 
 from pinfeed import _core
 from pinfeed.arguments import nearest
-from pinfeed.configuration import show_config
 from pinfeed.diagnosis.command import main as diagnose
+from pinfeed.diagnosis.configuration import show_config
 
 _USAGE = """usage: python -m pinfeed COMMAND [options]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import filterfalse
@@ -141,6 +142,27 @@ class IndexBatch(Sequence[int]):
 
     def __repr__(self) -> str:
         return f"IndexBatch({self.tolist()}, epoch={self.epoch})"
+
+
+class Selection(NamedTuple):
+    """Samples of a source, in the form that native functions take."""
+
+    rows: Any  # an array, a file reader, the parts of a ConcatArray, or a list of samples
+    # Begin of each sample in ``rows``, and the end of the last. None: each row is a sample, or the
+    # parts have their own offsets.
+    offsets: Any = None
+    # int64 of shape (B,). None: all samples.
+    indices: npt.NDArray[np.int64] | None = None
+
+
+class Selectable:  # not an ABC, for which isinstance takes longer
+    """Samples that native functions read without a Python object for each."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def selection(self) -> Selection:
+        """Returns all samples for native functions."""
 
 
 class SampleBatch(Sequence[Any]):

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import pinfeed
-from pinfeed import configuration
+from pinfeed.diagnosis import configuration
 from pinfeed.memory import main_process, worker
 from samples import assert_same
 from worker_memory import in_worker_memory

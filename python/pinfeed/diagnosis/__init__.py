@@ -11,4 +11,6 @@ A diagnosis goes through these files from top to bottom:
     transforms    the change that replaces a dataset's transform with a field
     report        the text and the dict
     command       ``python -m pinfeed diagnose``
+
+configuration.py prints versions and settings, which a report about a bug needs as well.
 """

@@ -19,11 +19,12 @@ from pinfeed.arguments import (
     require_flags,
     with_hints,
 )
+from pinfeed.batches import Selection
 from pinfeed.fields.field import BatchWithInfo, EntryWithExtras, Field, FieldContext
 from pinfeed.functional.padding import require_rows
 from pinfeed.memory.outputs import batch_allocator
 from pinfeed.runtime import get_num_threads
-from pinfeed.sources.source import Selection, Source
+from pinfeed.sources.source import Source
 
 _EXTRAS = ("position_ids", "document_ids", "seq_idx", "attention_mask", "cu_seqlens", "max_seqlen")
 

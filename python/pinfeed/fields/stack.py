@@ -23,11 +23,12 @@ from pinfeed.arguments import (
     torch_dtype_name,
     with_hints,
 )
+from pinfeed.batches import Selection
 from pinfeed.fields.field import Field, FieldContext
 from pinfeed.functional.scaling import checked_scale, scaled
 from pinfeed.memory.outputs import as_output, batch_allocator
 from pinfeed.runtime import get_num_threads
-from pinfeed.sources.source import ArraySource, Selection, Source
+from pinfeed.sources.source import ArraySource, Source
 from pinfeed.structure import entries, is_container
 
 #: The hint for samples that differ in length; native code has the same text.

@@ -14,6 +14,7 @@ import torch
 
 from pinfeed import _core
 from pinfeed.arguments import ARRAYS, Problem, check_plain, require_flags, with_hints
+from pinfeed.batches import Selectable
 from pinfeed.functional.arrays import require_out, written
 from pinfeed.functional.padding import (
     PAD_HINTS,
@@ -32,9 +33,6 @@ from pinfeed.functional.torch_ops.tensors import (
     uses_torch_ops,
 )
 from pinfeed.runtime import get_num_threads
-from pinfeed.sources.dataset import Rows
-from pinfeed.sources.ragged import RaggedArray
-from pinfeed.sources.source import Source
 
 
 class _Parts(NamedTuple):
@@ -370,12 +368,10 @@ def _sequences(sequences: Any) -> tuple[Any, Any, Any]:
     """Returns samples in native form: samples or an array that holds them, offsets, indices."""
     if isinstance(sequences, list):  # the common case
         return sequences, None, None
-    if isinstance(sequences, JaggedBatch | RaggedArray):
+    if isinstance(sequences, JaggedBatch):
         return sequences.values, sequences.offsets, None
-    if isinstance(sequences, Source):
-        return tuple(sequences.select(np.arange(len(sequences))))
-    if isinstance(sequences, Rows) and isinstance(sequences.sources, Source):
-        return tuple(sequences.sources.select(sequences.indices))
+    if isinstance(sequences, Selectable):  # a RaggedArray, or Rows of one
+        return sequences.selection()
     if isinstance(sequences, np.ndarray) and sequences.dtype == object:
         expected, hint = "a list of arrays", "sequences.tolist() is a list of them"
         raise TypeError(Problem("pad: sequences", expected, "an array of objects", hint))

@@ -16,12 +16,12 @@ from typing_extensions import override
 
 from pinfeed import _core
 from pinfeed.arguments import ARRAYS, Problem, conversion_hint, require_flags, with_hints
+from pinfeed.batches import Selection
 from pinfeed.files.mapped import open_npy, stamp
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.ragged import RaggedArray, is_ragged_directory
 from pinfeed.sources.source import (
     ArraySource,
-    Selection,
     Source,
     check_dtype,
     checked_position,

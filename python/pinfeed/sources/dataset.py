@@ -13,10 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from typing_extensions import override
 
 from pinfeed import _core
 from pinfeed.arguments import ARRAYS, Problem, add_hint, as_table, nearest, with_hints
-from pinfeed.batches import IndexBatch, Packing, SampleBatch, SampleList
+from pinfeed.batches import IndexBatch, Packing, SampleBatch, SampleList, Selectable, Selection
 from pinfeed.imports import add_note
 from pinfeed.sources.npz import npz_arrays
 from pinfeed.sources.ragged import RaggedArray, is_ragged_directory
@@ -251,7 +252,7 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
         return f"ArrayDataset({self._length} samples: {_sample_text(self._sources)})"
 
 
-class Rows(SampleBatch):
+class Rows(SampleBatch, Selectable):
     """A batch of `ArrayDataset` rows, stored as source arrays and indices.
 
     Any collate function sees a ``Sequence`` of samples; `pinfeed.Collate` gathers natively from
@@ -312,6 +313,11 @@ class Rows(SampleBatch):
     def __iter__(self) -> Iterator[Any]:
         for index in self.indices.tolist():
             yield _sample(self.sources, index)
+
+    @override
+    def selection(self) -> Selection:
+        is_source = isinstance(self.sources, Source)
+        return self.sources.select(self.indices) if is_source else Selection(list(self))
 
     @classmethod
     def __torch_function__(

@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from pinfeed import _core
 from pinfeed.arguments import ARRAYS, Problem, checked_integer, require_no_table, with_hints
+from pinfeed.batches import Selection
 from pinfeed.files.atomic import AtomicWrite
 from pinfeed.files.npy import NpyFile
 from pinfeed.imports import noted
@@ -21,7 +22,6 @@ from pinfeed.runtime import get_num_threads
 from pinfeed.sources.ragged_builder import RaggedBuilder
 from pinfeed.sources.source import (
     ArraySource,
-    Selection,
     Source,
     SourceSubset,
     StringType,
@@ -367,6 +367,10 @@ class RaggedArray(Source):
     @override
     def select(self, indices: npt.NDArray[np.int64]) -> Selection:
         return Selection(self.rows, self.offsets, indices)
+
+    @override
+    def selection(self) -> Selection:
+        return Selection(self.values, self.offsets)
 
     @property
     def offsets(self) -> npt.NDArray[Any]:

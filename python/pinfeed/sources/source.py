@@ -9,7 +9,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from multiprocessing import context
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from typing_extensions import override
 
 from pinfeed import _core
 from pinfeed.arguments import ARRAYS, Problem, check_plain, torch_dtype_name
+from pinfeed.batches import Selectable, Selection
 from pinfeed.files.mapped import FilePart, MappedFile, open_npy
 from pinfeed.memory.shared_file import SharedArray
 from pinfeed.runtime import get_num_threads
@@ -29,18 +30,7 @@ _SHARED_BYTES = 2**20
 StringType: TypeAlias = type[str | bytes]
 
 
-class Selection(NamedTuple):
-    """Samples of a source, in the form that native functions take."""
-
-    rows: Any  # an array, a file reader, the parts of a ConcatArray, or a list of samples
-    # Begin of each sample in ``rows``, and the end of the last. None: each row is a sample, or the
-    # parts have their own offsets.
-    offsets: Any = None
-    # int64 of shape (B,). None: all samples of a list.
-    indices: npt.NDArray[np.int64] | None = None
-
-
-class Source(ABC):
+class Source(Selectable, ABC):
     """An entry of a dataset: a sequence of samples."""
 
     __slots__ = ()
@@ -59,6 +49,10 @@ class Source(ABC):
     def select(self, indices: npt.NDArray[np.int64]) -> Selection:
         """Returns samples for native functions; indices are validated and non-negative."""
         return Selection([self[index] for index in indices.tolist()])
+
+    @override
+    def selection(self) -> Selection:
+        return self.select(np.arange(len(self)))
 
     def samples(self, indices: npt.NDArray[np.int64], name: str) -> list[Any]:
         """Returns at least one sample, each equal to ``self[index]``."""
@@ -94,7 +88,7 @@ class Source(ABC):
     def dtype(self) -> Any:
         """The NumPy dtype of the samples, or the torch dtype of tensors."""
 
-    def check(self) -> None:  # noqa: B027 # sources in memory have nothing to check
+    def check(self) -> None:  # sources in memory have nothing to check
         """Raises OSError if a file was truncated, because reading a mapping of it raises SIGBUS."""
 
     @abstractmethod
