@@ -11,7 +11,6 @@ from torch.utils.data import DataLoader
 
 from messages import check
 from pinfeed import StreamDataset
-from pinfeed.packing import PackedStream
 from streams import all_parts, keep
 
 COUNT = 200
@@ -25,38 +24,6 @@ def stream(shards, count=COUNT):
 
 def numbers(samples):
     return [int(sample["i"]) for sample in samples]
-
-
-SOURCES = {
-    "plain": lambda plain: plain,
-    "shuffled": lambda plain: plain.shuffle(seed=1, buffer_size=50),
-    "a function": lambda plain: lambda: plain,
-    "a function, shuffled": lambda plain: lambda: plain.shuffle(seed=1, buffer_size=50),
-    "mapped": lambda plain: plain.map(dict),
-    "batches of all samples": lambda plain: (
-        lambda: ({"i": i} for batch in plain.iter(8) for i in batch["i"])
-    ),
-}
-
-
-@pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.parametrize(("workers", "shards"), [(0, 1), (0, 7), (2, 1), (2, 7)])
-def test_every_sample_once_in_every_epoch(workers, shards, source):
-    count = 4000 if (workers, shards, source) == (2, 7, "shuffled") else COUNT
-    dataset = StreamDataset(SOURCES[source](stream(shards, count)))
-    loader = DataLoader(dataset, 16, num_workers=workers, collate_fn=keep)
-    epochs = [numbers(itertools.chain(*loader)) for _ in range(2)]
-    assert [sorted(epoch) for epoch in epochs] == [list(range(count))] * 2
-    # It shuffles by the stream's epoch, unless a function returned it.
-    assert (epochs[0] == epochs[1]) == (source != "shuffled")
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_every_row_of_a_packed_stream(workers):
-    packed = PackedStream(StreamDataset(stream(5), 10), seq_length=8, key="tokens", window=50)
-    loader = DataLoader(packed, None, num_workers=workers, collate_fn=keep)
-    expected = [i for i in range(COUNT) if i % 7]
-    assert sorted(numbers(itertools.chain(*loader))) == expected
 
 
 @pytest.mark.parametrize("shards", [3, 4])

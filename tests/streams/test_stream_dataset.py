@@ -3,11 +3,9 @@
 import copy
 import gc
 import itertools
-import pickle
 import sys
 import warnings
 import weakref
-from collections import Counter
 
 import pytest
 from hypothesis import given
@@ -39,25 +37,6 @@ def test_a_stream_in_order(size, ranks, workers, uneven):
     for source in (range(size), lambda: iter(range(size)), list(range(size))):
         parts = all_parts(source, ranks, workers, uneven=uneven)
         assert parts == expected_parts([list(range(size))], ranks, workers, uneven)
-
-
-@given(SIZES, RANKS, WORKERS, BUFFERS, st.integers(0, 3), st.integers(0, 2**70), EVEN)
-def test_every_sample_once_or_equal_counts(sizes, ranks, workers, buffer, epoch, seed, uneven):
-    """For all ranks, worker by worker, at the cost of few samples."""
-    is_shuffled = buffer > 1 or (buffer == 1 and len(sizes) > 1)
-    options = {"open_shard": iter, "shuffle_buffer": buffer, "seed": seed if is_shuffled else None}
-    options |= {"uneven": uneven}
-    parts = all_parts(numbered(sizes), ranks, workers, epoch, **options)
-    assert parts == all_parts(numbered(sizes), ranks, workers, epoch, **options)
-    served, whole = Counter(itertools.chain(*parts.values())), Counter(range(sum(sizes)))
-    if uneven == "keep":
-        assert served == whole
-        return
-    for (_, worker), part in parts.items():
-        assert len(part) == len(parts[0, worker])
-    assert (served - whole if uneven == "drop" else whole - served) == Counter()
-    assert abs(served.total() - whole.total()) <= (ranks - 1) * workers
-    assert max(served.values(), default=0) <= ranks
 
 
 @pytest.mark.parametrize(
@@ -99,22 +78,6 @@ def test_the_order_never_changes():
     shards = StreamDataset(range(12), 1, seed=1, open_shard=lambda shard: [shard])
     shards.set_epoch(2)
     assert list(shards) == [8, 2, 10, 11, 4, 0, 3, 7, 6, 9, 1, 5]
-
-
-def test_ranks_and_workers_shuffle_differently():
-    parts = all_parts(range(600), 2, 2, shuffle_buffer=50)
-    places = {tuple(sample // 4 for sample in samples) for samples in parts.values()}
-    assert len(places) == 4
-
-
-def test_shuffled_shards_without_a_buffer():
-    shards = numbered([5] * 40)
-    first, second = (list(StreamDataset(shards, 1, seed, open_shard=iter)) for seed in (0, 1))
-    assert first != second
-    assert sorted(first) == sorted(second) == list(range(200))
-    for order in (first, second):
-        assert all(order[i + 1] == order[i] + 1 for i in range(200) if i % 5 < 4)
-    assert list(StreamDataset(shards, open_shard=iter)) == list(range(200))
 
 
 # Ranks.
@@ -174,16 +137,6 @@ def test_a_contradictory_environment(rank, world_size, monkeypatch):
 
 
 # Copies and lifetimes.
-
-
-def test_copies_are_independent():
-    dataset = StreamDataset(range(100), 10)
-    for make in (lambda stream: pickle.loads(pickle.dumps(stream)), copy.deepcopy, copy.copy):
-        copied = make(dataset)
-        assert list(copied) == list(dataset)
-        copied.set_epoch(50)
-        assert (dataset.epoch, copied.epoch) == (dataset.epoch, 50)
-        assert list(copied) != list(dataset)
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])

@@ -1,6 +1,5 @@
 """Each pass over a stream uses the next epoch, or the epoch that was set, in all workers and batches."""
 
-import itertools
 import multiprocessing
 import time
 from unittest import mock
@@ -15,89 +14,13 @@ from pinfeed import Collate, StreamDataset
 from pinfeed.memory.shared_file import SharedIntegers
 from pinfeed.packing import PackedStream
 from pinfeed.samplers.epoch_clock import EpochClock
-from streams import all_parts, as_worker, keep
+from streams import as_worker, keep
 
 SHARDS = [range(10 * n, 10 * n + 10) for n in range(6)]
 
 
 def make_stream(**options):
     return StreamDataset(SHARDS, 7, open_shard=iter, **options)
-
-
-def orders(workers, epochs):
-    """Returns, by definition, the order of each worker in each epoch, with set_epoch."""
-    ways = []
-    for epoch in range(epochs):
-        parts = all_parts(SHARDS, 1, workers, epoch, shuffle_buffer=7, open_shard=iter)
-        ways.append([parts[0, worker] for worker in range(max(workers, 1))])
-        assert sorted(itertools.chain(*ways[-1])) == list(range(60))
-    assert len({str(way) for way in ways}) == epochs
-    return ways
-
-
-def by_worker(batches, workers):
-    """Returns the batches of a loader, which alternates between its workers until one is exhausted."""
-    parts = [[] for _ in range(max(workers, 1))]
-    for number, batch in enumerate(batches):
-        parts[number % len(parts)] += batch
-    return parts
-
-
-METHODS = [
-    (method, persistent)
-    for method in ("fork", "spawn", "forkserver")
-    for persistent in (False, True)
-]
-
-
-@pytest.mark.parametrize(("method", "persistent"), [(None, False), *METHODS])
-def test_each_pass_starts_the_next_epoch(method, persistent):
-    options, workers = {"persistent_workers": persistent}, 0
-    if method is not None:
-        workers = 2
-        options |= {"num_workers": 2, "timeout": 60, "multiprocessing_context": method}
-    expected = orders(workers, 5)
-    stream = make_stream()
-    loader = DataLoader(stream, 10, collate_fn=keep, **options)
-    for epoch in (0, 1):
-        assert stream.epoch == epoch
-        assert by_worker(loader, workers) == expected[epoch]
-    for said in (4, 0) if workers else (4, 0, 0):
-        stream.set_epoch(said)
-        assert stream.epoch == said
-        assert by_worker(loader, workers) == expected[said]
-    first = next(iter(loader))  # of epoch 1, interrupted
-    assert first == expected[1][0][:10]
-    assert by_worker(loader, workers) == expected[2]
-    assert list(stream) == orders(0, 4)[3][0]  # without them
-
-
-def wait_by_number(worker):
-    time.sleep(0.3 * worker)
-
-
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_set_epoch_while_workers_start(method):
-    expected = orders(2, 6)
-    stream = make_stream()
-    options = {"num_workers": 2, "multiprocessing_context": method, "collate_fn": keep}
-    loader = DataLoader(stream, 10, worker_init_fn=wait_by_number, **options)
-    under_way = iter(loader)
-    stream.set_epoch(5)
-    assert by_worker(under_way, 2) == expected[0]
-    assert by_worker(loader, 2) == expected[5]
-
-
-@pytest.mark.parametrize("persistent", [False, True])
-def test_two_passes_at_once(persistent):
-    expected = [sorted(map(str, way)) for way in orders(3, 6)]
-    stream = make_stream()
-    options = {"num_workers": 3, "collate_fn": keep}
-    loaders = [DataLoader(stream, 5, persistent_workers=persistent, **options) for _ in range(2)]
-    for number in range(3):
-        pairs = list(itertools.zip_longest(*loaders, fillvalue=[]))
-        actual = [sorted(map(str, by_worker(batches, 3))) for batches in zip(*pairs, strict=True)]
-        assert sorted(map(expected.index, actual)) == [2 * number, 2 * number + 1]
 
 
 def begin(epochs, seed, worker, barrier, answers):
@@ -144,32 +67,6 @@ def test_seeding_torch_repeats_an_epoch_as_with_shuffle():
 
 
 # States.
-
-
-@pytest.mark.parametrize("said", [None, 2, 3])
-def test_after_a_state(said):
-    """The state determines the epoch of the next pass; set_epoch does only if called later."""
-    expected = [way[0] for way in orders(0, 6)]
-    stream = make_stream()
-    stream.set_epoch(2)
-    head = list(itertools.islice(iter(stream), 10))
-    state = stream.state_dict()
-    stream.set_epoch(1)
-    assert stream.state_dict()["epoch"] == 2  # a pass stays in its epoch
-
-    for before in (True, False):
-        resumed = make_stream()
-        if before and said is not None:
-            resumed.set_epoch(said)
-        resumed.load_state_dict(state)
-        if not before and said is not None:
-            resumed.set_epoch(said)
-        is_dropped = not before and said == 3
-        assert resumed.epoch == (3 if is_dropped else 2)
-        first = list(resumed)
-        assert first == expected[3] if is_dropped else head + first == expected[2]
-        follows = 4 if is_dropped else 3
-        assert [list(resumed), list(resumed)] == expected[follows : follows + 2]
 
 
 # The epochs that Collate receives.

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader
 
 from pinfeed import StreamDataset
 from streams import as_worker, numbered
@@ -165,19 +164,6 @@ def test_a_state_of_another_stream(there, here, message):
     with pytest.raises(ValueError, match=f"the state is from another stream: {message}"):
         make_stream(**here).load_state_dict(state)
     make_stream(**there).load_state_dict(state)
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_state_outside_a_worker(workers):
-    dataset = StreamDataset(range(10), 3)
-    whole = list(dataset)
-    dataset.set_epoch(0)
-    next(iter(dataset))
-    dataset.load_state_dict(dataset.state_dict())
-    message = f"loaded into the dataset itself works only without workers, and this is worker 0 of {workers}"
-    with pytest.raises(RuntimeError, match=message):
-        list(DataLoader(dataset, None, num_workers=workers))
-    assert list(DataLoader(dataset, None)) == whole[1:]
 
 
 def test_a_state_of_another_worker_or_an_earlier_plan():
