@@ -19,13 +19,12 @@ from examples.demo.training import (
     draw_positions,
     largest_difference,
     make_loader,
-    peak_resident_bytes,
     progress,
     set_epoch,
 )
 from PIL import Image
 
-from programs import run_python
+from programs import run_program
 
 SHAPE = (427, 640, 3)
 ROOT = Path(__file__).parents[1]
@@ -158,16 +157,7 @@ def test_the_verdict_names_the_failing_check(difference, pinfeed, failing):
 
 
 def test_peak_memory_follows_an_allocation():
-    code = f"""
-import numpy as np
-import sys
-sys.path.insert(0, {str(ROOT)!r})
-from {peak_resident_bytes.__module__} import peak_resident_bytes
-before = peak_resident_bytes()
-block = np.ones(before + (64 << 20), dtype=np.uint8)
-assert peak_resident_bytes() >= before + (64 << 20)
-"""
-    run_python(code)
+    run_program("peak_memory_of_the_demo")
 
 
 @pytest.mark.parametrize("terminal", [True, False])

@@ -3,11 +3,11 @@
 import ast
 import functools
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from programs import run_program
 
 ROOT = Path(__file__).parents[1]
 CSRC = ROOT / "csrc"
@@ -198,14 +198,7 @@ def test_folders_import_from_the_folders_above_them_only(folder):
 
 def test_import_loads_what_a_training_loop_needs():
     """Imports no optional library, and few modules that only some programs need."""
-    code = (
-        "import sys, torch; before = set(sys.modules); import pinfeed;"
-        "print(*set(sys.modules) - before); [getattr(pinfeed, name) for name in pinfeed.__all__]"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    loaded = result.stdout.split()
+    loaded = run_program("modules_that_it_imports", fresh=True).split()
     optional = {"PIL", "matplotlib", "tqdm", "sklearn", "tensorflow", "ray", "pyarrow"}
     assert {name.partition(".")[0] for name in loaded} & (optional | {"transformers"}) == set()
     folders = {name.split(".")[1] for name in loaded if name.startswith("pinfeed.")}

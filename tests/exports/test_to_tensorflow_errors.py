@@ -164,4 +164,5 @@ def test_a_deleted_dataset(tf):
 
 
 def test_without_tensorflow():
-    run_program("without_tensorflow")
+    message = run_program("missing_library", "tensorflow", "pinfeed", "to_tensorflow")
+    assert "tensorflow is not installed: pip install '.[tensorflow]' in a" in message

@@ -22,7 +22,7 @@ from ray.data.extensions import (
 import reference
 from pinfeed import Collate, Image, Jagged, Keep, Pad, RaggedArray, Stack
 from pinfeed.integrations.ray import RayCollate
-from programs import run_python
+from programs import run_program
 from samples import assert_same
 
 ROWS = 23
@@ -257,11 +257,7 @@ def test_columns_that_ray_would_concatenate_raise(field, message):
 
 
 def test_without_ray():
-    message = run_python(
-        "import sys; sys.modules['ray'] = None\n"
-        "try: import pinfeed.integrations.ray\n"
-        "except ImportError as error: print(error)"
-    )
+    message = run_program("missing_library", "ray", "pinfeed.integrations.ray")
     assert "ray is not installed: pip install '.[ray]' in a checkout" in message
 
 

@@ -1,8 +1,6 @@
 """Outputs of Collate in pinned memory, and batches of workers on their way to the device."""
 
 import multiprocessing
-import subprocess
-import sys
 import warnings
 
 import numpy as np
@@ -11,6 +9,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from pinfeed import Collate, DeviceLoader, Image, Pad
+from programs import run_program
 
 pytestmark = [
     pytest.mark.gpu_only,
@@ -51,18 +50,8 @@ def test_dataloader_copies_no_pinned_batch_again():
             assert entry.pin_memory().data_ptr() == entry.data_ptr()
 
 
-NOT_STARTED = """
-import numpy as np, pinfeed, torch
-batch = pinfeed.Collate()([np.zeros(1000)] * 100)
-assert not batch.is_pinned() and not torch.cuda.is_initialized()
-assert pinfeed.Collate(pin_memory=True)([np.zeros(1000)] * 100).is_pinned()
-torch.zeros(1, device="cuda")
-assert pinfeed.Collate()([np.zeros(1000)] * 100).is_pinned()
-"""
-
-
 def test_pinning_in_collate_starts_no_device():
-    subprocess.run([sys.executable, "-c", NOT_STARTED], check=True, timeout=300)
+    run_program("pinning_starts_no_device", fresh=True, timeout=300)
 
 
 # In workers.

@@ -1,7 +1,6 @@
 """pinfeed.Patches.from_processor compared with transformers' image processors, built from settings."""
 
 import importlib
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +8,7 @@ import torch
 
 import pinfeed
 from messages import check
-from programs import run_python
+from programs import run_program
 
 pytest.importorskip("transformers")
 
@@ -64,24 +63,8 @@ def test_values_equal_processors_that_resize_with_pil(label):
     compare(module, name, PROCESSORS[label], "Pil", 1.01)
 
 
-# torch resizes bicubic bytes like pinfeed, so only the normalization rounds differently. It resizes bilinear
-# bytes in float32 on CPUs with AVX-512.
-PROGRAM = """
-import sys
-sys.path[:0] = sys.argv[1:3]
-import torchvision_operators
-import test_patches_processors as tests
-for label, settings in tests.PROCESSORS.items():
-    module, name = label.split()
-    tolerance = 1.01 if name == "Siglip2" else 1e-3
-    tests.compare(module, name, settings, "", tolerance)
-    print(label)
-"""
-
-
 def test_bytes_equal_processors_that_resize_with_torch():
-    here = Path(__file__).parent
-    printed = run_python(PROGRAM, str(here), str(here.parent))
+    printed = run_program("processors_that_resize_with_torch")
     assert printed.split("\n")[:-1] == list(PROCESSORS)
 
 

@@ -15,7 +15,7 @@ from transformers import ByT5Tokenizer
 import pinfeed
 from messages import check
 from pinfeed.integrations import transformers as ours
-from programs import run_python
+from programs import run_program
 
 NAMES = [name for name in ours.__all__ if name.startswith("DataCollator")]
 TOKENS = st.integers(0, 9)  # 0 is the padding token, which a text can contain
@@ -685,9 +685,5 @@ def test_sequences_of_one_length_need_no_padding_token():
 
 
 def test_without_transformers():
-    message = run_python(
-        "import sys; sys.modules['transformers'] = None\n"
-        "try: import pinfeed.integrations.transformers\n"
-        "except ImportError as error: print(error)"
-    )
+    message = run_program("missing_library", "transformers", "pinfeed.integrations.transformers")
     assert "transformers is not installed: pip install '.[transformers]' in a" in message

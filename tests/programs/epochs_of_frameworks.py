@@ -1,4 +1,7 @@
-"""Loops of three frameworks that record each batch; run in separate processes."""
+"""Images, their boxes and masks in the loops of frameworks: each epoch has its own crops, as in a plain loop."""
+
+import sys
+from pathlib import Path
 
 import torchvision_operators  # noqa: F401
 
@@ -7,6 +10,12 @@ import accelerate
 import lightning
 import torch
 import transformers
+from torch.utils.data import DataLoader
+
+import pinfeed
+
+sys.path.append(str(Path(__file__).parents[1] / "fields"))
+import test_objects as tests
 
 seen = []
 
@@ -56,3 +65,34 @@ def in_trainer(loader, epochs, folder):
         folder, num_train_epochs=epochs, use_cpu=True, **quiet
     )
     Trainer(Model(), arguments, train_dataset=loader.dataset).train()
+
+
+def with_lists(samples):
+    batch = collate(samples)
+    labels = pinfeed.functional.unbind(
+        {key: batch.pop(key) for key in ("boxes", "labels", "masks")}
+    )
+    return batch | {"labels": labels}
+
+
+def new_loader(collate):
+    sampler = pinfeed.samplers.ShuffleSampler(12, 4, seed=1)
+    dataset = pinfeed.IndexedDataset(tests.Photos())
+    return DataLoader(dataset, batch_sampler=sampler, collate_fn=collate)
+
+
+collate = pinfeed.Collate(tests.recipe(), seed=3)
+parts = torch.utils._pytree.tree_leaves  # all tensors of a batch
+for run, collate_fn, *folder in (
+    (in_accelerate, collate),
+    (in_lightning, collate),
+    (in_trainer, with_lists, sys.argv[1]),
+):
+    seen.clear()
+    run(new_loader(collate_fn), 2, *folder)
+    loader = new_loader(collate_fn)
+    for ours, theirs in zip([*loader, *loader], seen, strict=True):
+        assert theirs.keys() == ours.keys()
+        for one, other in zip(parts(ours), parts(theirs), strict=True):
+            assert torch.equal(one, other)
+    print(run.__name__)
