@@ -217,7 +217,7 @@ class PadOptions:
         one_axis: bool,
         side: str,
         max_length: int | None,
-        multiple_of: Sequence[int] | None,
+        multiple_of: Sequence[int],
         dtype: str | None,
         scale: float | None,
     ) -> None: ...

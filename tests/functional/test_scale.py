@@ -101,7 +101,7 @@ LONG = "must be finite and not 0 in float32"
 # The call, the error, and words of its message.
 BAD = {
     "0": (lambda: Pad(scale=0), ValueError, f"Pad: scale {LONG}", "leave it out to cast"),
-    "nan": (lambda: Stack(scale=float("nan")), ValueError, f"Stack: scale {LONG}, got nan"),
+    "nan": (lambda: Stack(scale=float("nan")), ValueError, "Stack: scale must be a number, got nan"),
     "inf": (lambda: pinfeed.functional.pad(CLIPS, scale=-np.inf), ValueError, f"pad: scale {LONG}, got -inf"),
     "overflow": (lambda: Stack(scale=1e39), ValueError, LONG, "1e+39"),
     "underflow": (lambda: Stack(scale=1e-60), ValueError, LONG, "1e-60"),

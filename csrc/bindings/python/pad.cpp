@@ -31,8 +31,8 @@ struct PadOptions {
   bool one_axis = true;          // lengths have no axis of their own
   std::string side;
   std::optional<std::int64_t> max_length;
-  std::optional<AxisList> multiple_of;  // one per chosen axis
-  std::optional<std::string> dtype;     // unset: the samples' dtype
+  AxisList multiple_of;              // one per chosen axis
+  std::optional<std::string> dtype;  // unset: the samples' dtype
   Scale scale;
 
   bool is_left() const { return side == "left"; }
@@ -48,9 +48,8 @@ struct Checks<PadOptions> {
     if (axes == 0) refuse("axes must not be empty");
     if (options.one_axis && axes != 1) refuse("one_axis is for a single axis");
     if (options.max_length.value_or(0) < 0) refuse("max_length must not be negative");
-    if (!options.multiple_of) return;
-    if (options.multiple_of->size() != axes) refuse("multiple_of must have one number per axis");
-    if (*std::ranges::min_element(*options.multiple_of) < 1) refuse("multiple_of must be positive");
+    if (options.multiple_of.size() != axes) refuse("multiple_of must have one number per axis");
+    if (*std::ranges::min_element(options.multiple_of) < 1) refuse("multiple_of must be positive");
   }
 };
 
@@ -90,9 +89,7 @@ struct Boxes {
     for (std::size_t axis = 0; axis < count; ++axis) {
       const auto chosen = std::ranges::find(axes, axis);
       if (chosen != axes.end()) {
-        const std::size_t position = chosen - axes.begin();
-        const std::int64_t multiple = options.multiple_of ? (*options.multiple_of)[position] : 1;
-        set_chosen(samples, axis, multiple, options, name);
+        set_chosen(samples, axis, options.multiple_of[chosen - axes.begin()], options, name);
       } else {
         set_other(samples, axis, options, name);
       }

@@ -1,6 +1,6 @@
-#include "bindings/torch/images.h"
-
 #include <cmath>
+
+#include "bindings/torch/ops.h"
 
 namespace pinfeed::torch_ops {
 namespace {
@@ -48,27 +48,21 @@ void check_images_tensor(const Tensor& images, const Axes& axes) {
        images.scalar_type() == ScalarType::Byte ? "" : "; convert with .to(torch.uint8)");
 }
 
-// Mean or std of a channel; a single value applies to all channels.
-class PerChannel {
- public:
-  PerChannel(const Constants& values, double otherwise, const char* name, std::int64_t channels)
-      : values_(values ? *values : std::vector<double>{otherwise}) {
-    if (values_.size() != 1 && static_cast<std::int64_t>(values_.size()) != channels) {
-      fail(subject(name), " must have one value, or one for each of the ", channels,
-           " channels, got ", values_.size());
-    }
-    for (const double value : values_) {
-      if (!std::isfinite(value)) fail(subject(name), " must be finite, got ", value);
-    }
+// Mean or std of each channel; a single value applies to all channels.
+std::vector<double> per_channel(const Constants& given, double otherwise, const char* name,
+                                std::int64_t channels) {
+  std::vector<double> values = given.value_or(std::vector{otherwise});
+  if (values.size() != 1 && static_cast<std::int64_t>(values.size()) != channels) {
+    fail(subject(name), " must have one value, or one for each of the ", channels,
+         " channels, got ", values.size());
   }
-
-  double operator[](std::size_t channel) const {
-    return values_.size() == 1 ? values_[0] : values_[channel];
+  for (const double value : values) {
+    if (!std::isfinite(value)) fail(subject(name), " must be finite, got ", value);
   }
-
- private:
-  std::vector<double> values_;
-};
+  const double first = values.empty() ? otherwise : values[0];
+  values.resize(static_cast<std::size_t>(channels), first);
+  return values;
+}
 
 // In float64, rounded to float32 once, like pinfeed.functional.normalize.
 void set_constants(NormalizeCall& call, const Constants& means, const Constants& stds,
@@ -80,10 +74,10 @@ void set_constants(NormalizeCall& call, const Constants& means, const Constants&
     }
     return;
   }
-  const PerChannel mean(means, 0, "mean", call.batch.channels);
-  const PerChannel std(stds, 1, "std", call.batch.channels);
+  const auto mean = per_channel(means, 0, "mean", call.batch.channels);
+  const auto std = per_channel(stds, 1, "std", call.batch.channels);
   if (!std::isfinite(factor)) fail(subject("scale"), " must be finite, got ", factor);
-  for (std::size_t c = 0; c < static_cast<std::size_t>(call.batch.channels); ++c) {
+  for (std::size_t c = 0; c < mean.size(); ++c) {
     if (!(std[c] > 0)) fail(subject("std"), " must be positive, got ", std[c]);
     const auto scale = static_cast<float>(factor / std[c]);
     const auto bias = static_cast<float>(-mean[c] / std[c]);
@@ -116,7 +110,7 @@ NormalizeCall check_images(const Tensor& images, const Constants& mean, const Co
   check_images_tensor(images, axes);
 
   NormalizeCall call{.images = images, .out = images};
-  ImageTensor& batch = call.batch;
+  kernels::ImageTensor& batch = call.batch;
   batch = {.images = static_cast<const std::uint8_t*>(images.const_data_ptr()),
            .image_stride = images.stride(0),
            .row_stride = images.stride(axes.height),

@@ -1,18 +1,17 @@
-#include "bindings/torch/jagged.h"
+#include <torch/csrc/stable/ops.h>
 
 #include <algorithm>
+
+#include "bindings/torch/ops.h"
 
 namespace pinfeed::torch_ops {
 namespace {
 
 using kernels::JaggedShape;
 
-Shape shape_of(const Tensor& tensor, std::int64_t first_axis) {
-  Shape shape;
-  for (std::int64_t axis = first_axis; axis < tensor.dim(); ++axis) {
-    shape.push_back(tensor.size(axis));
-  }
-  return shape;
+// The tensor, or a contiguous copy of it.
+Tensor in_order(const Tensor& tensor) {
+  return tensor.is_contiguous() ? tensor : torch::stable::contiguous(tensor);
 }
 
 // Makes offsets contiguous.
@@ -38,10 +37,24 @@ JaggedShape check_keywords(std::int64_t length, std::optional<std::int64_t> max_
           .fill = {}};
 }
 
-Shape padded_shape(const JaggedShape& shape, const Shape& row) {
-  Shape padded{shape.count, shape.length};
-  padded.insert(padded.end(), row.begin(), row.end());
-  return padded;
+// Sets the input and the output, whose shape is `sizes` and then the sizes of a row. A row has the
+// axes of the input from `first_axis` on.
+template <class Batch>
+void set_arrays(JaggedCall<Batch>& call, Shape sizes, std::int64_t first_axis, double value,
+                const std::string& function, const char* name) {
+  const ScalarType type = call.in.scalar_type();
+  const std::size_t item = item_size(type, function + ": the dtype of " + name);
+  Shape row;
+  for (std::int64_t axis = first_axis; axis < call.in.dim(); ++axis) {
+    row.push_back(call.in.size(axis));
+  }
+  call.batch.shape.row_bytes = checked_bytes(row, item, function);
+  call.batch.shape.fill = item_of(value, type, function + ": pad_value");
+  sizes.insert(sizes.end(), row.begin(), row.end());
+  call.bytes = checked_bytes(sizes, item, function);
+  call.out = make_output(sizes, type, function + ": out", call.in);
+  call.batch.out = call.out.mutable_data_ptr();
+  call.in = in_order(call.in);
 }
 
 }  // namespace
@@ -52,22 +65,12 @@ PadCall check_pad(const Tensor& values, const Tensor& offsets, std::int64_t leng
   const std::string function = "pad_jagged";
   if (values.dim() == 0) fail(function, ": values must have shape (total, ...), got ()");
   if (length < 0) fail(function, ": length must not be negative, got ", length);
-  PadCall call{.values = values, .offsets = offsets, .out = values};
+  PadCall call{.in = values, .offsets = offsets, .out = values};
   JaggedShape& shape = call.batch.shape;
   shape = check_keywords(length, max_length, side, function, values, call.offsets);
-  const ScalarType type = values.scalar_type();
-  const std::size_t item = item_size(type, function + ": the dtype of values");
-  const Shape row = shape_of(values, 1);
   shape.total = values.size(0);
-  shape.row_bytes = checked_bytes(row, item, function);
-  shape.fill = item_of(value.value_or(0), type, function + ": pad_value");
-
-  const Shape padded = padded_shape(shape, row);
-  call.bytes = checked_bytes(padded, item, function);
-  call.out = make_output(padded, type, function + ": out", values);
-  call.batch.out = call.out.mutable_data_ptr();
-  call.values = in_order(values);
-  call.batch.values = call.values.const_data_ptr();
+  set_arrays(call, {shape.count, length}, 1, value.value_or(0), function, "values");
+  call.batch.values = call.in.const_data_ptr();
   return call;
 }
 
@@ -78,26 +81,16 @@ UnpadCall check_unpad(const Tensor& padded, const Tensor& offsets, std::int64_t 
     fail(function, ": padded must have shape (B, L, ...), got ", shape_text(padded));
   }
   if (total < 0) fail(function, ": total must not be negative, got ", total);
-  UnpadCall call{.padded = padded, .offsets = offsets, .out = padded};
+  UnpadCall call{.in = padded, .offsets = offsets, .out = padded};
   JaggedShape& shape = call.batch.shape;
   shape = check_keywords(padded.size(1), max_length, side, function, padded, call.offsets);
-  const std::int64_t samples = padded.size(0);
-  if (samples != shape.count) {
+  if (padded.size(0) != shape.count) {
     fail(function, ": padded must have shape (B, L, ...) with ", shape.count,
          " samples, one less than offsets, got ", shape_text(padded));
   }
-  const ScalarType type = padded.scalar_type();
-  const std::size_t item = item_size(type, function + ": the dtype of padded");
-  Shape jagged = shape_of(padded, 2);
   shape.total = total;
-  shape.row_bytes = checked_bytes(jagged, item, function);
-  shape.fill.size = static_cast<std::int64_t>(item);
-  jagged.insert(jagged.begin(), shape.total);
-  call.bytes = checked_bytes(jagged, item, function);
-  call.out = make_output(jagged, type, function + ": out", padded);
-  call.padded = in_order(padded);
-  call.batch.padded = call.padded.const_data_ptr();
-  call.batch.out = call.out.mutable_data_ptr();
+  set_arrays(call, {total}, 2, 0, function, "padded");
+  call.batch.padded = call.in.const_data_ptr();
   return call;
 }
 

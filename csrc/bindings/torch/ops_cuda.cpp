@@ -8,9 +8,7 @@
 
 #include <optional>
 
-#include "bindings/torch/images.h"
-#include "bindings/torch/jagged.h"
-#include "bindings/torch/permute.h"
+#include "bindings/torch/ops.h"
 #include "cuda/launches.h"
 
 namespace pinfeed::torch_ops {
@@ -91,13 +89,13 @@ void normalize_on_cuda(const NormalizeCall& call) {
 }
 
 void pad_on_cuda(const PadCall& call) {
-  const Launch launch(call.values);
+  const Launch launch(call.in);
   check_launch(cuda::pad_jagged(call.batch, launch.stream()), "pad_jagged");
 }
 
 void unpad_on_cuda(const UnpadCall& call) {
   if (call.bytes == 0) return;
-  const Launch launch(call.padded);
+  const Launch launch(call.in);
   check_launch(cuda::unpad_to_jagged(call.batch, launch.stream()), "unpad_to_jagged");
 }
 
@@ -134,6 +132,7 @@ void permute_with_torch(const PermuteCall& call) {
 }
 
 void permute_on_cuda(const PermuteCall& call) {
+  if (call.bytes == 0) return;
   if (call.item_size == 1 && call.order == Shape{0, 3, 1, 2}) {
     permute_pixels(call, ImageLayout::chw);
   } else if (call.item_size == 1 && call.order == Shape{0, 2, 3, 1}) {
@@ -146,10 +145,10 @@ void permute_on_cuda(const PermuteCall& call) {
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(pinfeed, CUDA, m) {
-  m.impl("normalize_images", TORCH_BOX((&normalize_images<normalize_on_cuda>)));
-  m.impl("permute", TORCH_BOX((&permute<permute_on_cuda>)));
-  m.impl("pad_jagged", TORCH_BOX((&pad_jagged<pad_on_cuda>)));
-  m.impl("unpad_to_jagged", TORCH_BOX((&unpad_to_jagged<unpad_on_cuda>)));
+  m.impl("normalize_images", TORCH_BOX((&Op<check_images, normalize_on_cuda>::run)));
+  m.impl("permute", TORCH_BOX((&Op<check_permute, permute_on_cuda>::run)));
+  m.impl("pad_jagged", TORCH_BOX((&Op<check_pad, pad_on_cuda>::run)));
+  m.impl("unpad_to_jagged", TORCH_BOX((&Op<check_unpad, unpad_on_cuda>::run)));
 }
 
 }  // namespace pinfeed::torch_ops

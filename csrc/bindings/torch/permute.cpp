@@ -1,6 +1,6 @@
-#include "bindings/torch/permute.h"
-
 #include <algorithm>
+
+#include "bindings/torch/ops.h"
 
 namespace pinfeed::torch_ops {
 namespace {

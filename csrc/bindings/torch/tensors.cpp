@@ -81,10 +81,6 @@ void check_device(const Tensor& tensor, const std::string& subject, const Tensor
   }
 }
 
-Tensor in_order(const Tensor& tensor) {
-  return tensor.is_contiguous() ? tensor : torch::stable::contiguous(tensor);
-}
-
 Tensor make_output(const Shape& shape, ScalarType type, const std::string& subject,
                    const Tensor& first, MemoryFormat format) {
   const Shape strides = format == MemoryFormat::channels_last

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "arrays/layout.h"
-#include "kernels/jagged.h"
+#include "kernels/item.h"
 
 namespace pinfeed::torch_ops {
 
@@ -62,9 +62,6 @@ std::size_t item_size(ScalarType type, const std::string& subject);
 
 // Fails unless the tensor is on the device of `first`: the dispatcher may have used either.
 void check_device(const Tensor& tensor, const std::string& subject, const Tensor& first);
-
-// The tensor, or a contiguous copy of it.
-Tensor in_order(const Tensor& tensor);
 
 // The memory layout of an output: in order, or NCHW stored as NHWC (torch.channels_last).
 enum class MemoryFormat : std::uint8_t { contiguous, channels_last };

@@ -82,9 +82,10 @@ def split_transforms(augment: Any, function: str, *, geometry_only: bool = False
 class Augmentation:
     """Geometry, colors and erasing of an `Image`, with their random stream.
 
-    `pinfeed.Image` documents the arguments, and messages begin with its name.
+    `pinfeed.Image` documents the arguments.
 
     Args:
+        function: Name of the field in messages.
         transforms: Result of `split_transforms`.
 
     Attributes:
@@ -93,6 +94,7 @@ class Augmentation:
 
     def __init__(
         self,
+        function: str,
         transforms: Transforms,
         interpolation: str | Sequence[str],
         resize_dtype: torch.dtype | None,
@@ -104,35 +106,38 @@ class Augmentation:
         geometry = transforms.geometry
         self._transforms = transforms
         self._steps = () if geometry is None else geometry.steps
-        self._stream = checked_integer(rng_stream, "Image: rng_stream", 0)
+        self._stream = checked_integer(rng_stream, f"{function}: rng_stream", 0)
         choices = [*interpolation] if isinstance(interpolation, list | tuple) else []
         if any(choice not in ("bilinear", "bicubic") for choice in choices):
             raise ValueError(
-                "Image: interpolation must be one name, or a list of 'bilinear' and 'bicubic' to draw "
+                f"{function}: interpolation must be one name, or a list of 'bilinear' and 'bicubic' to draw "
                 f"from, got {interpolation!r}"
             )
         self._draws_interpolation = len(set(choices)) > 1
         kind, in_floats = checked_interpolation(
-            choices[0] if choices else interpolation, resize_dtype, torch_dtype_name(dtype), "Image"
+            choices[0] if choices else interpolation,
+            resize_dtype,
+            torch_dtype_name(dtype),
+            function,
         )
         if transforms.colors and resize_dtype is not None:
             raise ValueError(
-                f"Image: {transforms.colors[0]!r} changes bytes, and resize_dtype=torch.float32 converts "
+                f"{function}: {transforms.colors[0]!r} changes bytes, and resize_dtype=torch.float32 converts "
                 "them to floats; leave one of them out"
             )
         if transforms.erasing is not None:
-            transforms.erasing.check_dtype(dtype)
+            transforms.erasing.check_dtype(dtype, function)
         if fill is not None:
-            fill = checked_fill(fill, "Image: fill")
+            fill = checked_fill(fill, f"{function}: fill")
             if geometry is None:
                 raise ValueError(
-                    "Image: fill needs a crop, a resize or padding in augment; pass one, or leave fill out"
+                    f"{function}: fill needs a crop, a resize or padding in augment; pass one, or leave fill out"
                 )
         fills = [getattr(step, "fill", 0) for step in self._steps]
-        for number in fill or [n for own in fills for n in checked_fill(own, "Image: fill")]:
+        for number in fill or [n for own in fills for n in checked_fill(own, f"{function}: fill")]:
             if not dtype.is_floating_point and number != round(number):
                 raise ValueError(
-                    f"Image: fill must be an integer, because dtype={dtype} keeps the values of integers, "
+                    f"{function}: fill must be an integer, because dtype={dtype} keeps the values of integers, "
                     f"got {number}; round it"
                 )
         self.needs_boxes = geometry is not None and geometry.needs_boxes
@@ -148,7 +153,7 @@ class Augmentation:
         self._erasing = None if erasing is None else erasing.native(dtype)
         if not transforms and rng_stream != 0:
             raise ValueError(
-                "Image: rng_stream needs augment; pass augment too, or leave rng_stream out"
+                f"{function}: rng_stream needs augment; pass augment too, or leave rng_stream out"
             )
 
     @property

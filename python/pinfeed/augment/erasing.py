@@ -56,13 +56,13 @@ class RandomErasing(Transform):
             numbers = listed(value) or [value]  # an empty list raises
             self._values = [checked_number(number, "RandomErasing: value") for number in numbers]
 
-    def check_dtype(self, dtype: torch.dtype) -> None:
-        """Raises ValueError if an `Image` of this dtype can't hold the value."""
+    def check_dtype(self, dtype: torch.dtype, function: str) -> None:
+        """Raises ValueError if a batch of this dtype can't hold the value."""
         for value in self._values or ():
-            _core.check_value(value, torch_dtype_name(dtype), "Image", "RandomErasing: value")
+            _core.check_value(value, torch_dtype_name(dtype), function, "RandomErasing: value")
         if self._values is None and not dtype.is_floating_point:
             raise ValueError(
-                "Image: RandomErasing: value='random' writes Gaussian noise, which needs a floating dtype, got "
+                f"{function}: RandomErasing: value='random' writes Gaussian noise, which needs a floating dtype, got "
                 f"{dtype}; pass a number"
             )
 

@@ -159,6 +159,7 @@ class Image(Field):
         resize_dtype: DType | None = None,
         rng_stream: int = 0,
     ) -> None:
+        name = type(self).__name__
         if isinstance(pad_value, np.ndarray | np.generic | torch.Tensor):
             pad_value = pad_value.tolist()
         if isinstance(pad_value, list):
@@ -167,21 +168,21 @@ class Image(Field):
         self.std = std
         self.scale = scale
         #: A letter for each axis of a sample.
-        self.axes, self.output = checked_layouts(input or "HWC", output, "Image")
+        self.axes, self.output = checked_layouts(input or "HWC", output, name)
         self.input = None if input is None else self.axes
-        self.dtype = dtype = torch_dtype(dtype, "Image")
+        self.dtype = dtype = torch_dtype(dtype, name)
         self._is_mask = dtype in INTEGERS[1:]
-        require_flags("Image", channels_last=channels_last)
+        require_flags(name, channels_last=channels_last)
         self.channels_last = channels_last
         self.pad_value = pad_value
         if pad_value is not None:
             self.varying_axes = (2, 3) if output == "CHW" else (1, 2)
             self.byte_padding = pad_value if dtype == torch.uint8 else None
         self.multiple_of = multiple_of
-        self.sizes = checked_key(sizes, "Image: sizes", True, False)
-        self.mask = checked_key(mask, "Image: mask", True, False)
+        self.sizes = checked_key(sizes, f"{name}: sizes", True, False)
+        self.mask = checked_key(mask, f"{name}: mask", True, False)
         self.augment = augment
-        transforms = split_transforms(augment, "Image")
+        transforms = split_transforms(augment, name)
         #: The crops, flips and sizes of ``augment``.
         self.geometry = transforms.geometry
         #: Whether ``augment`` changes colors.
@@ -190,13 +191,14 @@ class Image(Field):
         self.fill = fill
         self.interpolation = interpolation
         if resize_dtype is not None:
-            resize_dtype = torch_dtype(resize_dtype, "Image", "resize_dtype")
+            resize_dtype = torch_dtype(resize_dtype, name, "resize_dtype")
         self.resize_dtype = resize_dtype
         self.rng_stream = rng_stream
-        multiples = checked_multiples(multiple_of, 2, "Image: multiple_of")
-        self._check_layout()
+        multiples = checked_multiples(multiple_of, 2, f"{name}: multiple_of")
+        self._check_layout(name)
         default: Interpolation = "nearest-exact" if self._is_mask else "bilinear"
         self._augmentation = Augmentation(
+            name,
             transforms,
             default if interpolation is None else interpolation,
             resize_dtype,
@@ -208,8 +210,8 @@ class Image(Field):
         self._may_be_masks = self._would_blend_masks()  # until an image of many values
         self.augments = bool(transforms)
         self.is_random = self._augmentation.is_random
-        self._check_padding()
-        self._constants = Normalization(mean, std, scale, "Image")
+        self._check_padding(name)
+        self._constants = Normalization(mean, std, scale, name)
         # Until the first batch. Integers keep their values.
         self._is_doubtful = self._constants.is_doubtful and dtype.is_floating_point
         order = self.output.replace("C", "") + "C" if channels_last else self.output
@@ -303,20 +305,20 @@ class Image(Field):
             )
         return cls(**arguments | options)
 
-    def _check_layout(self) -> None:
+    def _check_layout(self, name: str) -> None:
         if self.dtype not in (*_FLOATS, *INTEGERS):
             raise TypeError(
-                f"Image: dtype must be one of {(*_FLOATS, *INTEGERS)}, got {self.dtype!r}"
+                f"{name}: dtype must be one of {(*_FLOATS, *INTEGERS)}, got {self.dtype!r}"
             )
         if self.channels_last and "CH" not in self.output and "CT" not in self.output:
             raise ValueError(
-                "Image: output must be 'CHW', 'CTHW' or 'TCHW' with channels_last=True, got "
+                f"{name}: output must be 'CHW', 'CTHW' or 'TCHW' with channels_last=True, got "
                 f"{self.output!r}; leave channels_last out"
             )
         is_plain = self.mean is self.std is None and self.scale in (None, 1, BYTE_SCALE)
         if self.dtype in INTEGERS and not is_plain:
             raise ValueError(
-                f"Image: dtype={self.dtype} keeps values as they are; leave out mean, std and scale, "
+                f"{name}: dtype={self.dtype} keeps values as they are; leave out mean, std and scale, "
                 "or choose a floating dtype"
             )
 
@@ -357,25 +359,27 @@ class Image(Field):
             hint += 'or interpolation="bilinear" for gray images'
             raise ValueError(Problem(name, wrong, hint=hint))
 
-    def _check_padding(self) -> None:
+    def _check_padding(self, name: str) -> None:
         if self.pad_value is None:
             if not (self.multiple_of is None and self.sizes is self.mask is False):
                 raise ValueError(
-                    "Image: multiple_of, sizes and mask need pad_value; pass pad_value, "
+                    f"{name}: multiple_of, sizes and mask need pad_value; pass pad_value, "
                     "or leave them out"
                 )
             return
         values = self.pad_value if isinstance(self.pad_value, tuple) else (self.pad_value,)
         if not values:
-            raise ValueError("Image: pad_value must be one number or one for each channel, got ()")
+            raise ValueError(
+                f"{name}: pad_value must be one number or one for each channel, got ()"
+            )
         for value in values:
-            _core.check_value(value, torch_dtype_name(self.dtype), "Image", "pad_value")
+            _core.check_value(value, torch_dtype_name(self.dtype), name, "pad_value")
         names = self.extra_keys()
         if len({*names}) < len(names):
-            raise ValueError(f"Image: sizes and mask must have different keys, got {names}")
+            raise ValueError(f"{name}: sizes and mask must have different keys, got {names}")
         if self._erases:
             raise ValueError(
-                "Image: RandomErasing needs images of one size, and pad_value keeps different sizes; "
+                f"{name}: RandomErasing needs images of one size, and pad_value keeps different sizes; "
                 "leave one out"
             )
 

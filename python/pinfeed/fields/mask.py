@@ -110,21 +110,18 @@ class Mask(Image):
                 )
         geometry = split_transforms(augment, "Mask", geometry_only=True).geometry
         checked_choice(interpolation, ("nearest-exact", "nearest"), "Mask: interpolation")
-        try:
-            super().__init__(
-                input="HW",
-                output="HW",
-                dtype=dtype,
-                augment=augment,
-                fill=fill if may_pad(geometry) else None,
-                interpolation=interpolation,
-                pad_value=pad_value,
-                multiple_of=multiple_of,
-                sizes=sizes,
-                rng_stream=rng_stream,
-            )
-        except (TypeError, ValueError) as error:
-            raise type(error)(str(error).replace("Image:", "Mask:", 1)) from None
+        super().__init__(
+            input="HW",
+            output="HW",
+            dtype=dtype,
+            augment=augment,
+            fill=fill if may_pad(geometry) else None,
+            interpolation=interpolation,
+            pad_value=pad_value,
+            multiple_of=multiple_of,
+            sizes=sizes,
+            rng_stream=rng_stream,
+        )
         self.image, self.fill, self.reduce_labels = image, fill, reduce_labels
         self._has_image_settings = False  # whether it has the settings of an image
         self._is_mask = True

@@ -36,7 +36,6 @@ _IMAGE_DTYPES = ("float32", "float16", "bfloat16")
 
 @with_hints(
     'layouts have names: input="NHWC", output="NCHW"',
-    windows="Collate(Image(augment=...)) crops, flips and resizes a list of images",
     size="Collate(Image(augment=...)) crops, flips and resizes a list of images",
 )
 def normalize(
@@ -157,10 +156,9 @@ def permute(
             f"got {input!r} and {output!r}"
         )
     require_out(out, "permute")
-    axes = [input.index(letter) for letter in output]
     array = require_array(images, "permute: images")
     if uses_torch_ops(array):
-        return permute_tensor(array, axes, out)
+        return permute_tensor(array, input, output, out)
     threads = get_num_threads()
     is_bytes = array.dtype in (np.uint8, torch.uint8)
     if is_bytes and array.ndim == 4 and {input, output} == {"NHWC", "NCHW"}:
@@ -168,6 +166,7 @@ def permute(
         format = normalization(None, None, None, "permute").format(input[1:], output[1:], "uint8")
         result = _core.normalize_images(array, None, format, out, "permute", threads, "images")
         return written(result[0], out)
+    axes = [input.index(letter) for letter in output]
     permuted = _core.permute(array, axes, out, "permute", threads, "images")
     return written(permuted, out)
 

@@ -74,8 +74,8 @@ class Normalization:
             or self._is_plain
             or (scale is not None and (self._is_for_bytes or self._keeps_fractions()))
         )
-        #: The constants (mean, std) with a value per channel.
-        self.per_channel = [values for values in (means, stds) if values.ndim]
+        #: The number of channels that mean or std have a value for; None for single numbers.
+        self.channels = next((values.size for values in (means, stds) if values.ndim), None)
         self._native = means, stds, None if scale is None else self.factor
         self._formats: dict[tuple[str, str, str, bool, bool], _core.ImageFormat] = {}
         with np.errstate(over="ignore"):  # an overflow raises below
@@ -219,15 +219,6 @@ class Normalization:
                 "mean and std by 255"
             )
         return wrong, False
-
-    def check_channels(self, channels: int, name: str) -> None:
-        """Raises ValueError if mean or std have another number of channels."""
-        for values in self._native[:2]:
-            if values.ndim == 1 and values.size != channels:
-                raise ValueError(
-                    f"{name}: expected {values.size} channels, one for each value of mean and std, got {channels}; "
-                    "a single number applies to all channels"
-                )
 
 
 def checked_layouts(input: Any, output: Any, function: str, batch: str = "") -> tuple[str, str]:

@@ -212,35 +212,26 @@ def _chosen_axes(axes: Axes, count: int, function: str) -> tuple[int, ...]:
 
 def checked_lengths(lengths: Any, shape: tuple[int, ...], function: str) -> list[Any]:
     """Returns lengths (B,) or (B, n) as Python integers or lists of them; ``shape`` is (B, L, ...)."""
-    check_plain(lengths, f"{function}: lengths")
+    name, expected = f"{function}: lengths", f"shape ({shape[0]},) or ({shape[0]}, n)"
+    check_plain(lengths, name)
     if isinstance(lengths, torch.Tensor):
         lengths = lengths.detach().cpu().numpy()
     try:
         array = np.asarray(lengths)
     except ValueError as error:
-        raise ValueError(
-            f"{function}: lengths must have shape ({shape[0]},) or ({shape[0]}, n), got {lengths!r}"
-        ) from error
+        raise ValueError(Problem(name, expected, repr(lengths))) from error
     if array.size == 0 and not isinstance(lengths, np.ndarray):
         array = array.astype(np.int64)  # np.asarray([]) is float64
     if array.dtype.kind not in "iu":
-        raise TypeError(f"{function}: lengths must be integers, got {array.dtype}")
+        raise TypeError(Problem(name, "integers", str(array.dtype)))
     if array.ndim not in (1, 2) or len(array) != shape[0]:
-        raise ValueError(
-            f"{function}: lengths must have shape ({shape[0]},) or ({shape[0]}, n), "
-            f"got {array.shape}"
-        )
+        raise ValueError(Problem(name, expected, str(array.shape)))
     if array.ndim == 2 and not 1 <= array.shape[1] < len(shape):
-        raise ValueError(
-            f"{function}: lengths must be for 1 to {len(shape) - 1} axes, got {array.shape[1]}"
-        )
+        expected = f"lengths for 1 to {len(shape) - 1} axes"
+        raise ValueError(Problem(name, expected, str(array.shape[1])))
     limits = shape[1] if array.ndim == 1 else np.array(shape[1 : 1 + array.shape[1]])
-    wrong = np.argwhere((array < 0) | (array > limits))
-    if len(wrong):
-        position = tuple(wrong[0].tolist())
-        limit = shape[1 if array.ndim == 1 else 1 + position[1]]
-        raise ValueError(
-            f"{function}: lengths must be from 0 to {limit}, got {array[position]} "
-            f"for sample {position[0]}"
-        )
+    for sample, *axis in np.argwhere((array < 0) | (array > limits)).tolist()[:1]:
+        expected = f"from 0 to {shape[1 + axis[0] if axis else 1]}"
+        got = str(array[(sample, *axis)])
+        raise ValueError(Problem(name, expected, got, sample=sample))
     return array.tolist()

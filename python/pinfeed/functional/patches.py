@@ -69,7 +69,7 @@ class Patching:
         self.input, _ = checked_layouts(input or "HWC", "TCHW" if is_clip else "CHW", function)
         self.options = _core.PatchOptions(
             sizes=checked_sizes(function, patch_size, merge=merge, **sizes),
-            merge=checked_integer(merge, f"{function}: merge", 1, 2**15),
+            merge=merge,
             temporal=checked_integer(temporal, f"{function}: temporal", 1, 32),
             pad_to=positive_integer(pad_to, f"{function}: pad_to", 2**31) or 0,
         )
@@ -81,8 +81,7 @@ class Patching:
         self.format = self.constants.format(
             self.input.replace("T", ""), order, name, is_guess=input is None
         )
-        counts = {c.size for c in self.constants.per_channel}
-        self.channels = counts.pop() if counts else 3 if "C" in self.input else 1
+        self.channels = self.constants.channels or (3 if "C" in self.input else 1)
 
     def batch(
         self,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pinfeed.arguments import torch_dtype_name
+from pinfeed.arguments import Problem, checked_number, torch_dtype_name
 
 _DTYPES = ("float32", "float16", "bfloat16")
 
@@ -21,8 +21,7 @@ def checked_scale(scale: Any, dtype: str | None, function: str) -> tuple[float |
         return None, dtype
     if isinstance(scale, np.generic) or (isinstance(scale, torch.Tensor) and scale.ndim == 0):
         scale = scale.item()
-    if isinstance(scale, bool) or not isinstance(scale, int | float):
-        raise TypeError(f"{function}: scale must be a number, got {scale!r}")
+    scale = checked_number(scale, f"{function}: scale")
     if dtype not in (None, *_DTYPES):
         raise TypeError(
             f"{function}: dtype must be one of {_DTYPES} with scale, got {dtype}; "
@@ -41,16 +40,14 @@ def scaled(
     values: torch.Tensor, scale: float | None, dtype: torch.dtype, name: str
 ) -> torch.Tensor:
     """Casts or scales values with torch operations, on any device."""
+    got = torch_dtype_name(values.dtype)
     if scale is None:
         if not torch.can_cast(values.dtype, dtype):
-            raise TypeError(
-                f"{name}: expected numbers that can be cast to {torch_dtype_name(dtype)}, got "
-                f"{torch_dtype_name(values.dtype)}; cast them in the dataset if losing information is fine"
-            )
+            expected = f"numbers that can be cast to {torch_dtype_name(dtype)}"
+            hint = "cast them in the dataset if losing information is fine"
+            raise TypeError(Problem(name, expected, got, hint))
         return values.to(dtype)
     if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
-        raise TypeError(
-            f"{name}: expected integers to scale, got {torch_dtype_name(values.dtype)}; "
-            "leave scale out, and multiply the batch"
-        )
+        hint = "leave scale out, and multiply the batch"
+        raise TypeError(Problem(name, "integers to scale", got, hint))
     return (values.to(torch.float32) * scale).to(dtype)

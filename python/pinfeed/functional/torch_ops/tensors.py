@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import string
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 from pinfeed import _core
-from pinfeed.arguments import rounded_up, torch_dtype_name
+from pinfeed.arguments import Problem, rounded_up, torch_dtype_name
 from pinfeed.functional.normalization import Normalization
 from pinfeed.functional.padding import Padding
 from pinfeed.functional.scaling import scaled
@@ -45,22 +44,23 @@ def normalize_tensor(
     if images.ndim != len(input):
         raise ValueError(f"{name} must be {expected}, got {got}")
     if constants is not None:
-        constants.check_channels(images.shape[input.index("C")] if "C" in input else 1, name)
+        channels = images.shape[input.index("C")] if "C" in input else 1
+        if constants.channels not in (None, channels):
+            expected = f"{constants.channels} channels, one for each value of mean and std"
+            hint = "a single number applies to all channels"
+            raise ValueError(Problem(name, expected, str(channels), hint))
         constants.check_units(name)
         options |= {"mean": constants.means, "std": constants.stds, "scale": constants.factor}
     op = torch.ops.pinfeed.normalize_images.default
     return _written(_call(op, images, input=input, **options), out, "normalize")
 
 
-def permute_tensor(images: Any, axes: list[int], out: Any) -> Any:
-    """Calls ``torch.ops.pinfeed.permute`` with axis numbers."""
+def permute_tensor(images: Any, input: str, output: str, out: Any) -> Any:
+    """Calls ``torch.ops.pinfeed.permute``, with the errors of `pinfeed.functional.permute`."""
     require("permute", images.device)
-    input = string.ascii_letters[: len(axes)]
-    output = "".join(input[axis] for axis in axes)
-    if images.ndim != len(axes):
-        raise ValueError(
-            f"permute: images: expected {len(axes)} axes, got shape {tuple(images.shape)}"
-        )
+    if images.ndim != len(input):
+        got = f"shape {tuple(images.shape)}"
+        raise ValueError(Problem("permute: images", f"{len(input)} axes", got))
     op = torch.ops.pinfeed.permute.default
     return _written(_call(op, images, input, output), out, "permute")
 

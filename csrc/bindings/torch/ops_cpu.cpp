@@ -1,21 +1,85 @@
-// pad_jagged and unpad_to_jagged for tensors on the CPU.
+// The ops for tensors on the CPU, on torch's threads.
 #include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
 
 #include <algorithm>
 #include <vector>
 
-#include "bindings/torch/jagged.h"
-#include "bindings/torch/parallel.h"
+#include "bindings/torch/ops.h"
 #include "dispatch/cpu_features.h"
 #include "dispatch/dispatch.h"
 #include "kernels/pack.h"
 #include "kernels/pad.h"
+#include "kernels/strided_copy.h"
 
 namespace pinfeed::torch_ops {
 namespace {
 
 using kernels::JaggedShape;
 using kernels::Sample;
+
+// Calls body(begin, end) over [0, rows), each row `row_bytes` of output, on torch.get_num_threads()
+// threads, or on none but the caller's in a worker. The body must not throw.
+template <class Body>
+void run_rows(std::size_t rows, std::size_t row_bytes, const Body& body) {
+  // As in bindings/python/parallel.h: waking a thread takes as long as writing this much.
+  constexpr std::size_t kChunkBytes = std::size_t{512} << 10;
+  const std::size_t chunk =
+      std::max<std::size_t>(kChunkBytes / std::max<std::size_t>(row_bytes, 1), 1);
+  if (rows <= chunk) {
+    body(std::size_t{0}, rows);
+    return;
+  }
+  torch::stable::parallel_for(0, static_cast<std::int64_t>(rows), static_cast<std::int64_t>(chunk),
+                              [&](std::int64_t begin, std::int64_t end) {
+                                body(static_cast<std::size_t>(begin),
+                                     static_cast<std::size_t>(end));
+                              });
+}
+
+void normalize_on_cpu(const NormalizeCall& call) {
+  const kernels::ImageTensor& batch = call.batch;
+  if (call.bytes == 0) return;
+  std::vector<kernels::ImageSource> sources;
+  sources.reserve(static_cast<std::size_t>(batch.count));
+  for (std::int64_t i = 0; i < batch.count; ++i) {
+    sources.push_back({.data = batch.images + i * batch.image_stride,
+                       .row_stride = batch.row_stride,
+                       .column_stride = batch.column_stride,
+                       .channel_stride = batch.channel_stride});
+  }
+  const auto bytes = static_cast<std::size_t>(call.bytes);
+  const kernels::ImageBatch work{
+      .sources = sources.data(),
+      .count = sources.size(),
+      .height = static_cast<std::size_t>(batch.height),
+      .width = static_cast<std::size_t>(batch.width),
+      .channels = static_cast<std::size_t>(batch.channels),
+      .scale = batch.scale,
+      .bias = batch.bias,
+      .out = batch.out,
+      .out_layout = batch.layout,
+      .out_type = batch.type,
+      .streaming = dispatch::worth_streaming_pixels(bytes),
+  };
+  const std::size_t rows = work.count * work.height;
+  run_rows(rows, bytes / rows, [&](std::size_t begin, std::size_t end) {
+    dispatch::active_isa().normalize_images(work, begin, end);
+  });
+}
+
+void permute_on_cpu(const PermuteCall& call) {
+  if (call.bytes == 0) return;
+  const bool streaming = dispatch::worth_streaming(static_cast<std::size_t>(call.bytes));
+  Shape strides = call.strides;
+  for (std::int64_t& stride : strides) stride *= static_cast<std::int64_t>(call.item_size);
+  const kernels::StridedCopy copy(call.shape.size(), call.shape.data(), strides.data(),
+                                  call.item_size);
+  run_rows(copy.rows(), copy.row_bytes(), [&](std::size_t begin, std::size_t end) {
+    copy.run(*dispatch::active_isa().permute, call.images.const_data_ptr(),
+             call.out.mutable_data_ptr(), begin, end, streaming);
+  });
+}
 
 void check_offsets(const JaggedShape& shape, const char* function) {
   std::int64_t previous = 0;
@@ -136,8 +200,16 @@ void unpad_on_cpu(const UnpadCall& call) {
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL(pinfeed, CPU, m) {
-  m.impl("pad_jagged", TORCH_BOX((&pad_jagged<pad_on_cpu>)));
-  m.impl("unpad_to_jagged", TORCH_BOX((&unpad_to_jagged<unpad_on_cpu>)));
+  m.impl("normalize_images", TORCH_BOX((&Op<check_images, normalize_on_cpu>::run)));
+  m.impl("permute", TORCH_BOX((&Op<check_permute, permute_on_cpu>::run)));
+  m.impl("pad_jagged", TORCH_BOX((&Op<check_pad, pad_on_cpu>::run)));
+  m.impl("unpad_to_jagged", TORCH_BOX((&Op<check_unpad, unpad_on_cpu>::run)));
 }
 
 }  // namespace pinfeed::torch_ops
+
+// For tests: like the Python module, the library has its own copy of the core, with its own table
+// of kernels, and pinfeed.testing.use_isa forces both.
+extern "C" __attribute__((visibility("default"))) bool pinfeed_ops_force_isa(const char* name) {
+  return pinfeed::dispatch::force_isa(name);
+}
