@@ -62,6 +62,7 @@ def test_a_subset_passes_the_epoch_on(workers):
                 {"image": Image(dtype=torch.uint8, augment=VIEW)}, seed=0, id_key=key
             ),
             num_workers=workers,
+            persistent_workers=workers > 0,
         )
         assert_epochs((by_index(loader) for _ in range(3)), crops[:3])
 
@@ -146,71 +147,51 @@ def warned(loops, capfd):
     return int(text.count("Collate.set_epoch"))
 
 
-@pytest.mark.parametrize("dataset", DATASETS.values(), ids=DATASETS)
+HALF = Subset(ARRAYS, range(COUNT // 2))
+# Datasets, and the key of an integer. The length of the last ones is unknown to Collate.
+WATCHED = {name: (dataset, None) for name, dataset in DATASETS.items()}
+WATCHED |= {"key": (Photos(), "index"), "plain subset": (HALF, None)}
+
+
 @pytest.mark.parametrize(
-    ("workers", "persistent", "shuffle"),
-    [(0, False, True), (0, False, False), (2, False, True), (2, True, False)],
+    ("kind", "workers", "persistent", "shuffle"),
+    [
+        *((kind, 0, False, shuffle) for kind in WATCHED for shuffle in (True, False)),
+        *(("rows", 2, False, True), ("indexed", 2, True, False), ("subset", 2, True, True)),
+        *(("key", 2, False, True), ("plain subset", 2, True, True)),
+    ],
 )
-def test_the_second_pass_over_an_epoch_warns_once(dataset, workers, persistent, shuffle, capfd):
-    collate = new_collate()
-    loader = DataLoader(
-        dataset, 7, shuffle, collate_fn=collate, num_workers=workers, persistent_workers=persistent
-    )
+def test_the_second_pass_over_an_epoch_warns_once(kind, workers, persistent, shuffle, capfd):
+    dataset, key = WATCHED[kind]
 
-    def passes(count):
-        return lambda: [list(loader) for _ in range(count)]
+    def new_loader(**options):
+        collate = Collate({"image": Image(dtype=torch.uint8, augment=VIEW)}, seed=0, id_key=key)
+        options |= {"num_workers": workers, "persistent_workers": persistent}
+        return DataLoader(options.pop("dataset", dataset), collate_fn=collate, **options)
 
-    torch.manual_seed(0)  # the probed sample must not be last in the pass
+    def passes(loader, count, epochs=None):
+        for _, epoch in zip(range(count), epochs or [None] * count, strict=True):
+            if epoch is not None:
+                loader.collate_fn.set_epoch(epoch)
+            list(loader)
+
+    loader = new_loader(batch_size=7, shuffle=shuffle)
+    torch.manual_seed(
+        0
+    )  # the probed sample must not be last in the pass, or in the first batch again
     if workers == 0:  # which prefetch
         next(iter(loader))  # reading the first batch alone is not a pass
-        assert warned(passes(1), capfd) == 0
-    collate.set_epoch(0)
-    assert warned(passes(1), capfd) == 0
-    assert warned(passes(3), capfd) == 1
-    assert warned(passes(3), capfd) == 0
-
-
-@pytest.mark.parametrize(("workers", "shuffle"), [(0, True), (0, False), (2, True)])
-def test_loaders_of_unknown_length(workers, shuffle, capfd):
-    """With a key, and for a Subset, the second pass warns if no epoch was set."""
-    fields = {"image": Image(dtype=torch.uint8, augment=VIEW)}
-    for dataset, key in ((Photos(), "index"), (Subset(ARRAYS, range(COUNT // 2)), None)):
-        loader = DataLoader(
-            dataset, 7, shuffle, collate_fn=Collate(fields, seed=0, id_key=key), num_workers=workers
-        )
-        torch.manual_seed(0)  # the probed sample must not be in the first batch again
-        if workers == 0:  # which prefetch
-            next(iter(loader))  # reading the first batch alone is not a pass
-        assert warned(lambda loader=loader: [*loader], capfd) == 0
-        assert warned(lambda loader=loader: [*loader], capfd) == 1
-        assert warned(lambda loader=loader: [list(loader) for _ in range(3)], capfd) == 0
-        told = DataLoader(  # the warning's fix
-            IndexedDataset(dataset),
-            batch_sampler=ShuffleSampler(dataset, 7),
-            collate_fn=Collate(fields, seed=0, id_key=key),
-            num_workers=workers,
-        )
-        assert warned(lambda told=told: [list(told) for _ in range(3)], capfd) == 0
-        said = Collate(fields, seed=0, id_key=key)
-        loader = DataLoader(dataset, 7, shuffle, collate_fn=said, num_workers=workers)
-
-        def passes(loader=loader, said=said):
-            for epoch in range(3):
-                said.set_epoch(epoch)
-                list(loader)
-
-        assert warned(passes, capfd) == 0
-
-
-@pytest.mark.parametrize(("shuffle", "count"), [(True, 1), (False, 0)])
-def test_an_epoch_of_one_batch_of_a_subset(shuffle, count, capfd):
-    """Another order is another epoch; the same batch again can be looked at before the training."""
-    subset = Subset(ARRAYS, range(3, 12))
-    loader = DataLoader(subset, 16, shuffle, collate_fn=new_collate())
-    torch.manual_seed(0)
-    assert warned(lambda: [*loader], capfd) == 0
-    assert warned(lambda: [*loader], capfd) == count
-    assert warned(lambda: [*loader, *loader], capfd) == 0
+    assert warned(lambda: passes(loader, 1), capfd) == 0
+    if kind in DATASETS:
+        assert warned(lambda: passes(loader, 1, [0]), capfd) == 0
+    assert warned(lambda: passes(loader, 2), capfd) == 1
+    assert warned(lambda: passes(loader, 2), capfd) == 0
+    if workers == 0:  # the warning's fixes
+        loader = new_loader(batch_size=7, shuffle=shuffle)
+        assert warned(lambda: passes(loader, 3, range(3)), capfd) == 0
+        sampler = ShuffleSampler(dataset, 7)
+        loader = new_loader(dataset=IndexedDataset(dataset), batch_sampler=sampler)
+        assert warned(lambda: passes(loader, 3), capfd) == 0
 
 
 def test_loops_that_are_not_a_second_pass(capfd):

@@ -198,8 +198,8 @@ BAD_STATES = {
     "epoch": [(None, "must be an int"), (-1, "must be at least"), (2**70, "at most")],
     "starts": [
         *((starts, "must be pairs") for starts in ([], 5, "ab", [[1, 2, 3]])),
-        *((starts, "adjacent") for starts in ([[0, 1], [2, 5]], [[0, 1], [1, 0]], [[-1, 0]], [[3, 5], [4, 6], [5, 7]])),
-        ([[5, 0]], "adjacent and up to 4"),
+        *((starts, "in order") for starts in ([[0, 1], [2, 5]], [[0, 1], [1, 0]], [[-1, 0]], [[3, 5], [4, 6], [5, 7]])),
+        ([[5, 0]], "in order and up to 4"),
     ],
 }  # fmt: skip
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import sys
 import warnings
-import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -56,7 +55,7 @@ class CollateRandomState:
         if seed is None and entry is not None:
             raise ValueError("Collate: id_key needs a seed; pass seed too, or leave id_key out")
         # Shared with workers: the epoch and the state of `_watch`.
-        self._integers = None if seed is None else SharedIntegers([0] * 11)
+        self._integers = None if seed is None else SharedIntegers([0] * 10)
 
     @property
     def epoch(self) -> int:
@@ -112,9 +111,8 @@ class CollateRandomState:
         The epoch is over when its first sample comes again after a whole dataset of samples. An
         earlier repetition means that a loop stopped early, or that samples are drawn with replacement.
         If a `Collate` serves several datasets, the longest is watched. If the dataset length is
-        unknown, as with a ``Subset``, and `set_epoch` was never called, it warns in two cases: the first
-        sample and one of a later batch have both come again; or the first batch comes again in another
-        order, so it is a whole epoch. A batch that comes again in the same order is not one.
+        unknown, as with a ``Subset``, and `set_epoch` was never called, it warns when the first sample
+        and one of a later batch have both come again.
         """
         if self._integers is None:
             return
@@ -126,14 +124,9 @@ class CollateRandomState:
         if has_warned or length < watched_length:
             return
         if length > watched_length:
-            checksum = zlib.crc32(np.sort(numbers).tobytes())
-            integers[2:9] = length, numbers[0], len(numbers), 1, 0, checksum, 0
-            integers[10] = zlib.crc32(numbers.tobytes())
+            integers[2:9] = length, numbers[0], len(numbers), 1, 0, 0, 0
             return
         is_first_again = first in numbers
-        is_reordered = self.entry is None and others == 0  # equal numbers are intended with id_key
-        is_reordered = is_reordered and other == zlib.crc32(np.sort(numbers).tobytes())
-        is_reordered = is_reordered and integers[10] != zlib.crc32(numbers.tobytes())
         times += is_first_again
         if others == 0 and not is_first_again:
             other, others = numbers[0], 1
@@ -141,7 +134,7 @@ class CollateRandomState:
             others = 2
         _, world_size = group_ranks() or (0, 1)
         is_over = is_first_again and since >= length // world_size
-        if is_over or (not was_set and (is_reordered or (times > 1 and others > 1))):
+        if is_over or (not was_set and times > 1 and others > 1):
             integers[6] = 1
             warnings.warn(
                 f"Collate: samples repeat in epoch {epoch}, with the same random draws as before; "

@@ -55,12 +55,13 @@ class StreamState(NamedTuple):
         arrived = state["arrived"]
         if arrived is not None:
             arrived = checked_integer(arrived, name("arrived"), yielded, _MAX_SAMPLES)
-        left = _checked_left(state["left"], shards)
+        left = _checked_pairs("left", state["left"], shards, _are_remaining)
+        own_shards = len(share.of(remaining_shards(left, shards)))
         return cls(
             checked_integer(state["epoch"], name("epoch"), 0, MAX_EPOCH),
             yielded,
             arrived,
-            _checked_starts(state["starts"], len(share.of(remaining_shards(left, shards)))),
+            _checked_pairs("starts", state["starts"], own_shards, _are_adjacent),
             left,
         )
 
@@ -224,40 +225,28 @@ def remaining_shards(left: list[Start], shards: int) -> list[Start]:
     return [*left[:-1], *([index, 0] for index in range(left[-1][0], shards))]
 
 
-def _pairs(pairs: Any) -> list[Start]:
+def _checked_pairs(
+    key: str, pairs: Any, shards: int, are_valid: Callable[[Any], bool]
+) -> list[Start]:
+    """Returns the pairs of shard and sample of a state; shards increase, up to ``shards``."""
     try:
-        return [[operator.index(i), operator.index(n)] for i, n in pairs]
+        checked: list[Start] = [
+            [operator.index(shard), operator.index(sample)] for shard, sample in pairs
+        ]
+        is_valid = bool(checked) and min(map(min, checked)) >= 0 and checked[-1][0] <= shards
     except (TypeError, ValueError):
-        return []
-
-
-def _checked_left(left: Any, shards: int) -> list[Start]:
-    checked = _pairs(left)
-    indices = [index for index, _ in checked]
-    if (
-        not checked
-        or min(map(min, checked)) < 0
-        or any(a >= b for a, b in pairwise(indices))
-        or indices[-1] > shards
-        or checked[-1][1] != 0
-    ):
+        is_valid = False
+    if not is_valid or not are_valid(checked):
         raise ValueError(
-            f"StreamDataset: state['left'] must be pairs of a shard, in order and up to {shards}, and a "
-            f"sample, got {left!r}; load an unchanged result of state_dict()"
+            f"StreamDataset: state[{key!r}] must be pairs of a shard, in order and up to {shards}, and a "
+            f"sample, got {pairs!r}; load an unchanged result of state_dict()"
         )
     return checked
 
 
-def _checked_starts(starts: Any, shards: int) -> list[Start]:
-    checked = _pairs(starts)
-    if (
-        not checked
-        or min(checked[0]) < 0
-        or any(b[0] != a[0] + 1 or b[1] < a[1] for a, b in pairwise(checked))
-        or checked[-1][0] > shards
-    ):
-        raise ValueError(
-            "StreamDataset: state['starts'] must be pairs of a shard, adjacent and up to "
-            f"{shards}, and a sample, got {starts!r}; load an unchanged result of state_dict()"
-        )
-    return checked
+def _are_remaining(left: list[Start]) -> bool:
+    return left[-1][1] == 0 and all(a[0] < b[0] for a, b in pairwise(left))
+
+
+def _are_adjacent(starts: list[Start]) -> bool:
+    return all(b[0] == a[0] + 1 and b[1] >= a[1] for a, b in pairwise(starts))
