@@ -58,10 +58,10 @@ def compared(loader):
     return copy
 
 
-def changes_of(loader, limit="dataset", step=0.0):
-    """Returns the changes that a diagnosis with this limit would try, including more workers."""
-    copy = compared(loader)
-    loop, one = copy.run(copy.settings, 0.01), copy.run(Settings(1), 0.01)
+def changes_of(loader, limit="dataset", step=0.0, workers=True):
+    """Returns the changes that a diagnosis with this limit would try, including more ``workers``."""
+    copy = compared(loader) if workers else LoaderCopy(loader)
+    loop, one = copy.run(copy.settings, 0.01), copy.run(Settings(1), 0.01) if workers else None
     measured = Measured(4, loop, step > 0, one)
     measured.limit = lambda: limit
     loop.batches[-1].end += step * len(loop.steady)

@@ -14,8 +14,6 @@ from torchvision.transforms import v2
 
 import pinfeed
 from pinfeed.diagnosis.batch_values import have_equal_values
-from pinfeed.diagnosis.runs import LoaderCopy
-from pinfeed.diagnosis.transforms import converted
 from sleeping import Sleeping, changes_of
 
 
@@ -142,18 +140,17 @@ TRANSFORMS = {
 
 
 def of_transform(dataset, **options):
-    loader = LoaderCopy(DataLoader(dataset, 4, **options))
-    return converted(loader.dataset, [[0, 1, 2, 3], [4, 5, 6, 7]], loader.make)
+    return named("the transform", changes_of(DataLoader(dataset, 4, **options), workers=False))
 
 
 @pytest.mark.parametrize(("dataset", "path", "is_same"), TRANSFORMS.values(), ids=TRANSFORMS)
 def test_a_transform_becomes_a_field(dataset, path, is_same):
     """The recommended code runs unchanged."""
-    code, note, plain, collate = of_transform(dataset)
+    (change,) = of_transform(dataset)
+    code, note = change.code, change.note
     assert code.startswith(f"dataset.{path}, image = ")
     assert "Image(" in note
     assert ("draws" in note) == (not is_same)
-    assert collate([plain[i] for i in range(4)])  # as in trials
     expected = [*DataLoader(dataset, 4)]
     names = {"dataset": copy.deepcopy(dataset), "pinfeed": pinfeed}
     names["DataLoader"] = lambda _, collate_fn: DataLoader(
@@ -223,7 +220,7 @@ OFFERED = {
 @pytest.mark.parametrize("name", OFFERED)
 def test_changes_are_offered(name):
     loader, note = OFFERED[name]
-    changes = named(name.split(",")[0], changes_of(loader))
+    changes = named(name.split(",")[0], changes_of(loader, workers=name == "2 workers"))
     assert len(changes) == (note is not None)
     for change in changes:
         assert note in change.note

@@ -201,7 +201,7 @@ def test_three_runs_agree():
 def test_trials_use_the_same_samples(workers, length):
     """For any number of workers and any position of the sampler, whose own time is included."""
     copy = LoaderCopy(DataLoader(Sleeping(0.001, length), 2, shuffle=True))
-    copy.repeat(copy.run(copy.settings, 0.05), 0.05)
+    copy.again = copy.run(copy.settings, 0.05).repeatable(0.05)
     runs = [copy.run(Settings(workers), 0.3) for _ in range(2)]
     samples = [sorted(i for batch in run.steady for i in batch.indices) for run in runs]
     counts = [{i: s.count(i) / len(s) for i in s} for s in samples]

@@ -57,7 +57,7 @@ def test_an_interrupt_gives_the_report_so_far(monkeypatch):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     with pytest.raises(KeyboardInterrupt):  # nothing to report yet
         pinfeed.diagnose(loader_of(), interrupt, 0.3)
-    monkeypatch.setattr(runs.LoaderCopy, "repeat", interrupt)
+    monkeypatch.setattr(runs.Run, "repeatable", interrupt)
     assert note_of(short(loader_of()), "interrupted")
     assert set(multiprocessing.active_children()) <= set(before)
 

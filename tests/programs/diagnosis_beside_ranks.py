@@ -12,6 +12,7 @@ import pinfeed
 def diagnose(rank, file):
     os.environ["LOCAL_WORLD_SIZE"] = "2"
     torch.distributed.init_process_group("gloo", f"file://{file}", rank=rank, world_size=2)
+    torch.distributed.barrier()  # a rank that ends early breaks the connection of the other
     sampler = DistributedSampler(range(100), shuffle=False)
     loader = DataLoader(range(100), batch_size=5, sampler=sampler)
     if rank == 0:  # the other rank waits for nobody

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +18,7 @@ from pinfeed.arguments import ARRAYS
 from pinfeed.collation.collate import Collate
 from pinfeed.diagnosis.batch_values import have_equal_values
 from pinfeed.diagnosis.limit import MIN_GAIN, Measured
-from pinfeed.diagnosis.runs import LoaderCopy, Run, Settings, as_it_is
+from pinfeed.diagnosis.runs import LoaderCopy, Settings
 from pinfeed.diagnosis.transforms import converted
 from pinfeed.sources.dataset import ArrayDataset
 from pinfeed.structure import entries, map_entries
@@ -57,7 +59,7 @@ class Change:
     @property
     def gain(self) -> float:
         """Speedup in the trials minus 1; 0 if it wasn't tried."""
-        return statistics.fmean(self.before) / statistics.fmean(self.after) - 1 if self.after else 0
+        return statistics.fmean(self.before) / self.tried - 1 if self.tried else 0.0
 
     @property
     def worst(self) -> float:
@@ -71,6 +73,40 @@ class Change:
             return False
         spread = (max(self.before) - min(self.before)) / statistics.fmean(self.before)
         return self.worst > self.min_gain and self.gain > spread
+
+
+def more_workers(
+    measured: Measured, loader: LoaderCopy, try_change: Callable[[Change], None], period: float
+) -> Change | None:
+    """Tries numbers of workers; returns the smallest one that is about as fast as the best.
+
+    ``period``: seconds per batch without a change.
+    """
+    limit, now, single = measured.limit(), loader.settings, measured.single
+    if limit in ("step", "sampler", "batch", "hand_off", "lock", "cpus") or single is None:
+        return None
+    if single.hand_off > measured.loop.period:  # workers take turns with it
+        return None
+    most = _MAX_WORKERS if single.idle > single.cpu else max(2, round(measured.cpus))
+    most = min(most, loader.epoch or most) if loader.can_add_workers else 0
+    best, fastest, count = None, period, now.workers
+    while count < most:
+        count = min(most, 2 * max(1, count))
+        # For a loader without workers so far, make them persistent if they would start too often.
+        persistent = now.persistent or (not now.workers and single.start > period / count / 10)
+        code = f"DataLoader(..., num_workers={count}{', persistent_workers=True' * persistent})"
+        note = _STREAM if loader.is_stream else _STAY * persistent
+        settings = replace(now, workers=count, persistent=persistent)
+        change = Change(f"{count} workers", code, settings, note)
+        try_change(change)
+        if not change.tried:
+            break
+        is_faster = change.tried < _FASTER * fastest
+        best = change if is_faster else best or change
+        if not is_faster:  # nor will more
+            break
+        fastest = change.tried
+    return best
 
 
 def find_changes(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
@@ -98,61 +134,24 @@ def find_changes(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
         yield from _of_samples(measured, loader)
 
 
-def more_workers(
-    measured: Measured, loader: LoaderCopy, run: Callable[[Change], Run | None], period: float
-) -> Change | None:
-    """Returns the smallest number of workers that is about as fast as the best; ``run`` tries them."""
-    limit, now, single = measured.limit(), loader.settings, measured.single
-    if limit in ("step", "sampler", "batch", "hand_off", "lock", "cpus") or single is None:
-        return None
-    if single.hand_off > measured.loop.period:  # workers take turns with it
-        return None
-    most = _MAX_WORKERS if single.idle > single.cpu else max(2, round(measured.cpus))
-    most = min(most, loader.epoch or most) if loader.can_add_workers else 0
-    best, fastest, count = None, period, now.workers
-    while count < most:
-        count = min(most, 2 * max(1, count))
-        # For a loader without workers so far, make them persistent if they would start too often.
-        persistent = now.persistent or (not now.workers and single.start > period / count / 10)
-        code = f"DataLoader(..., num_workers={count}{', persistent_workers=True' * persistent})"
-        note = _STREAM if loader.is_stream else _STAY * persistent
-        settings = replace(now, workers=count, persistent=persistent)
-        change = Change(f"{count} workers", code, settings, note)
-        if (tried := run(change)) is None:
-            break
-        is_faster = tried.period < _FASTER * fastest
-        best = change if is_faster else best or change
-        if not is_faster:  # nor will more
-            break
-        fastest = tried.period
-    return best
-
-
 def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
-    """Yields changes of the collate function, the dataset and its files."""
-    now, loop, dataset = loader.settings, measured.loop, loader.dataset
-    batches = loop.drawn_indices[:5]
-    if not loader.has_fields and (conversion := converted(dataset, batches, loader.make)):
-        code, note, plain, collate = conversion
-        fused = replace(now, dataset=plain, collate=collate)
-        yield Change("the transform as a field", code, fused, note)
-    replacement = Collate()  # one for all batches, because it caches its plan
-
-    def collated(indices: Any) -> tuple[Any, Any]:
-        samples = loader.make(indices, as_it_is)
-        return loader.collate(samples), replacement(samples)
-
+    """Yields changes of the collate function, the dataset and its files, which make equal batches."""
+    loop, batches = measured.loop, measured.loop.drawn_indices[:5]
+    has_batch_sampler = type(loader.loader.batch_sampler) is not BatchSampler
     is_slow = loop.collate > MIN_GAIN * loop.production and not isinstance(loader.collate, Collate)
-    if is_slow and _are_equal(batches, collated):
-        code = "DataLoader(..., collate_fn=pinfeed.Collate())"
-        yield Change("batches by pinfeed.Collate", code, replace(now, collate=replacement), _EQUAL)
-    if type(loader.loader.batch_sampler) is not BatchSampler:
-        return
-    if not loader.has_fields:
-        yield from _of_rows(loader, batches)
-    is_array = isinstance(dataset, ARRAYS) or hasattr(dataset, "__getitems__")
+    finders = {
+        _transform_as_field: not loader.has_fields,
+        _by_collate: is_slow,
+        _native_rows: not loader.has_fields and not has_batch_sampler,
+    }
+    for find in (find for find, applies in finders.items() if applies):
+        with contextlib.suppress(Exception):  # not possible for these samples
+            change, tolerance = find(loader, batches[0])
+            if _are_equal(loader, change.settings, batches, tolerance):
+                yield change
+    is_array = isinstance(loader.dataset, ARRAYS) or hasattr(loader.dataset, "__getitems__")
     is_slow = measured.limit() in ("dataset", "cpus", "stragglers", "lock")
-    if is_slow and loader.epoch and not is_array:
+    if is_slow and loader.epoch and not is_array and not has_batch_sampler:
         # Not tried, because some samples can't show whether all are the same every time.
         left = max(measured.step, loop.bytes / _FILE_PACE, 1e-6)
         note = (
@@ -163,55 +162,66 @@ def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
         yield Change("samples decoded once", code, None, note, max(1.0, loop.period / left))
 
 
-def _of_rows(loader: LoaderCopy, batches: list[Any]) -> Iterator[Change]:
-    """Yields the change to read rows natively, if samples are rows of arrays in the dataset."""
-    dataset, size = loader.dataset, loader.loader.batch_size
-    try:
-        last = len(dataset) - 1
-        arrays = {
-            "".join((f"dataset.{name}", *steps)): entry
-            for name, value in vars(dataset).items()
-            if isinstance(value, (*ARRAYS, tuple, dict))
-            for steps, entry in entries(value)
-            if isinstance(entry, ARRAYS) and entry.ndim and len(entry) == last + 1
-        }
+# Each of these functions returns a change, and the maximum difference of its batches' values; None if
+# their values are not compared. It raises if the change is not possible.
 
-        last_rows = {name: np.asarray(array[last]) for name, array in arrays.items()}
 
-        def name_of(entry: Any) -> str:
-            value = np.asarray(entry)
-            return next(
-                name
-                for name, row in last_rows.items()
-                if row.dtype == value.dtype and np.array_equal(row, value)
-            )
+def _transform_as_field(loader: LoaderCopy, indices: Any) -> tuple[Change, float | None]:
+    code, note, dataset, collate, tolerance = converted(loader.dataset, indices[0])
+    settings = replace(loader.settings, dataset=dataset, collate=collate)
+    return Change("the transform as a field", code, settings, note), tolerance
 
-        names = map_entries(name_of, dataset[last])
-        rows, replacement = ArrayDataset(map_entries(arrays.__getitem__, names)), Collate()
-    except Exception:  # noqa: BLE001, the samples are not rows
-        return
-    if not _are_equal(batches, lambda i: (loader.make(i), replacement(rows.__getitems__(i)))):
-        return
+
+def _by_collate(loader: LoaderCopy, indices: Any) -> tuple[Change, float | None]:
+    code = "DataLoader(..., collate_fn=pinfeed.Collate())"
+    settings = replace(loader.settings, collate=Collate())
+    return Change("batches by pinfeed.Collate", code, settings, _EQUAL), 0
+
+
+def _native_rows(loader: LoaderCopy, indices: Any) -> tuple[Change, float | None]:
+    """The change to read rows natively, if samples are rows of arrays in the dataset."""
+    dataset = loader.dataset
+    last = len(dataset) - 1
+    arrays = {
+        "".join((f"dataset.{name}", *steps)): entry
+        for name, value in vars(dataset).items()
+        if isinstance(value, (*ARRAYS, tuple, dict))
+        for steps, entry in entries(value)
+        if isinstance(entry, ARRAYS) and entry.ndim and len(entry) == last + 1
+    }
+    rows = {name: np.asarray(array[last]) for name, array in arrays.items()}
+
+    def name_of(entry: Any) -> str:
+        value = np.asarray(entry)
+        is_row = (
+            (row.dtype == value.dtype and np.array_equal(row, value)) for row in rows.values()
+        )
+        return next(itertools.compress(rows, is_row))
+
+    names = map_entries(name_of, dataset[last])
+    native = ArrayDataset(map_entries(arrays.__getitem__, names))
     text = repr(names)
     for name, array in arrays.items():
         path = str(getattr(array, "filename", None) or "")
         is_file = isinstance(array, np.memmap) and path.endswith(".npy")
         text = text.replace(repr(name), repr(path) if is_file else name)
     shuffle = ", shuffle=True" * isinstance(loader.loader.sampler, RandomSampler)
-    settings = Settings(0, in_thread=True, dataset=rows, collate=replacement)
-    code = f"pinfeed.from_numpy({text}, batch_size={size}{shuffle})"
-    yield Change("rows read natively", code, settings, _EQUAL)
+    code = f"pinfeed.from_numpy({text}, batch_size={loader.loader.batch_size}{shuffle})"
+    settings = Settings(0, in_thread=True, dataset=native, collate=Collate())
+    return Change("rows read natively", code, settings, _EQUAL), 0
 
 
-def _are_equal(batches: list[Any], make_both: Callable[[Any], tuple[Any, Any]]) -> bool:
-    """Whether two equal batches are made from each of these indices; False if making them fails."""
+def _are_equal(
+    loader: LoaderCopy, settings: Any, batches: list[Any], tolerance: float | None
+) -> bool:
+    """Whether the dataset or the collate function of these settings makes the loader's batches."""
     end = time.perf_counter() + _LONGEST
-    try:
-        for number, indices in enumerate(batches):
-            if not have_equal_values(*make_both(indices)):
-                return False
-            if number and time.perf_counter() > end:
-                break
-    except Exception:  # noqa: BLE001, the other function does not accept the input
-        return False
-    return bool(batches)
+    for number, indices in enumerate(batches):
+        samples = others = loader.samples(indices)
+        if settings.dataset is not None:
+            others = loader.samples(indices, settings.dataset)
+        if not have_equal_values(loader.collate(samples), settings.collate(others), tolerance):
+            return False
+        if number and time.perf_counter() > end:
+            break
+    return True

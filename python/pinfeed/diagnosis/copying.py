@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import math
 import pickle
 import random
 import threading
@@ -21,11 +20,11 @@ from pinfeed.arguments import ARRAYS
 # The copy shares larger containers, strings, arrays and buffers, so that a dataset isn't in memory twice.
 # It also shares arrays beyond a total, and arrays on devices, in shared memory or of subclasses.
 _MAX_ENTRIES = 100_000
-_SIZED = (list, tuple, dict, set, frozenset, str, bytes, bytearray)
-_NUMBERS = (int, float, bool, type(None))
 _MAX_BYTES = 1_000_000
 _MAX_BYTES_TOGETHER = 50_000_000
-_SHARED = (torch.nn.Module, type, types.FunctionType, types.ModuleType, pickle.PickleBuffer)
+_SIZED = (list, tuple, dict, set, frozenset, str, bytes, bytearray)
+_NUMBERS = (int, float, bool, type(None))
+_SHARED = (torch.nn.Module, type, types.FunctionType, types.ModuleType)
 
 
 def copied(parts: Any) -> tuple[Any, list[Any]]:
@@ -44,7 +43,7 @@ def copied(parts: Any) -> tuple[Any, list[Any]]:
     pickler = _Copier(buffer := io.BytesIO())
     try:
         pickler.dump(parts)
-        unpickler = _Loader(io.BytesIO(buffer.getvalue()))
+        unpickler = pickle.Unpickler(io.BytesIO(buffer.getvalue()))
         unpickler.persistent_load = pickler.shared.__getitem__  # type: ignore[method-assign]
         return unpickler.load(), pickler.not_copied
     except Exception:  # noqa: BLE001, for example a state that can't be set
@@ -54,51 +53,20 @@ def copied(parts: Any) -> tuple[Any, list[Any]]:
 @contextlib.contextmanager
 def random_states_kept() -> Iterator[None]:
     """Restores the random states of Python, NumPy, torch and its accelerator at the end."""
-    python, state = random.getstate(), torch.get_rng_state()
-    numpy = np.random.get_state()  # noqa: NPY002, the global one, which samples may draw from
-    device = torch.get_device_module() if torch.accelerator.is_available() else None
-    on_device = None if device is None else device.get_rng_state()
+    owners: list[tuple[Any, Any]] = [
+        (random.getstate, random.setstate),
+        (np.random.get_state, np.random.set_state),
+        (torch.get_rng_state, torch.set_rng_state),
+    ]
+    if torch.accelerator.is_available():
+        device = torch.get_device_module()
+        owners.append((device.get_rng_state, device.set_rng_state))
+    states = [get_state() for get_state, _ in owners]
     try:
         yield
     finally:
-        random.setstate(python)
-        np.random.set_state(numpy)  # noqa: NPY002
-        torch.set_rng_state(state)
-        if device is not None:
-            device.set_rng_state(on_device)
-
-
-def _bytes_to_copy(value: Any) -> float:
-    """Returns the bytes of an array or tensor; infinite for a subclass or shared memory."""
-    if type(value) is np.ndarray:
-        return value.nbytes
-    if type(value) is torch.Tensor:
-        is_here = value.device.type == "cpu" and value.layout == torch.strided
-        if is_here and not value.is_shared():  # type: ignore[no-untyped-call]
-            return value.untyped_storage().nbytes()  # pickle copies all of it
-    return math.inf
-
-
-def _can_be_copied(value: Any) -> bool:
-    """Whether an object can be copied by pickling; not open files, locks, or objects with threads."""
-    has_finalizer = hasattr(type(value), "__del__") and not isinstance(value, io.IOBase)
-    # A thread that waits on the original, such as a ``queue.Queue``, does not see the copy.
-    attributes = getattr(value, "__dict__", {}).values()
-    if has_finalizer or any(
-        isinstance(attribute, threading.Condition | threading.Thread) for attribute in attributes
-    ):
-        return False
-    try:
-        reduced = value.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
-        if not isinstance(reduced, str):  # some classes can't be created without arguments
-            getattr(reduced[0](*reduced[1]), "__setstate__", None)
-    except Exception:  # noqa: BLE001, the object can't be pickled
-        return False
-    return True
-
-
-class _Loader(pickle.Unpickler):
-    pass
+        for (_, set_state), state in zip(owners, states, strict=True):
+            set_state(state)
 
 
 class _Copier(pickle.Pickler):
@@ -108,7 +76,7 @@ class _Copier(pickle.Pickler):
         super().__init__(buffer, pickle.HIGHEST_PROTOCOL)
         self.shared: list[Any] = []  # by persistent id
         self.not_copied: list[Any] = []  # shared objects that could not be pickled
-        self._bytes_left: float = _MAX_BYTES_TOGETHER
+        self._bytes_left = _MAX_BYTES_TOGETHER
         self._is_copied: dict[int, bool] = {}  # arrays, by their id
 
     @override
@@ -122,10 +90,10 @@ class _Copier(pickle.Pickler):
             is_copied = value.raw().nbytes <= _MAX_BYTES
         elif isinstance(value, ARRAYS):
             is_copied = self._copies(value)
-        else:
-            is_copied = not isinstance(value, _SHARED) and _can_be_copied(value)
-            if not is_copied and not isinstance(value, _SHARED):
-                self.not_copied.append(value)
+        elif isinstance(value, _SHARED):
+            is_copied = False
+        elif not (is_copied := _can_be_copied(value)):
+            self.not_copied.append(value)
         if is_copied:
             return None
         self.shared.append(value)
@@ -136,5 +104,34 @@ class _Copier(pickle.Pickler):
         if id(array) not in self._is_copied:
             size = _bytes_to_copy(array)
             self._is_copied[id(array)] = size <= min(_MAX_BYTES, self._bytes_left)
-            self._bytes_left -= size if self._is_copied[id(array)] else 0
+            self._bytes_left -= size * self._is_copied[id(array)]
         return self._is_copied[id(array)]
+
+
+def _bytes_to_copy(value: Any) -> int:
+    """Returns the bytes of an array or tensor; too many for a subclass or shared memory."""
+    if type(value) is np.ndarray:
+        return value.nbytes
+    if type(value) is torch.Tensor and (value.device.type, value.layout) == ("cpu", torch.strided):
+        storage = value.untyped_storage()  # pickle copies all of it
+        return _MAX_BYTES + 1 if storage.is_shared() else storage.nbytes()
+    return _MAX_BYTES + 1
+
+
+def _can_be_copied(value: Any) -> bool:
+    """Whether an object can be copied by pickling; not open files, locks, or objects with threads."""
+    if hasattr(type(value), "__del__") and not isinstance(value, io.IOBase):
+        return False
+    # A thread that waits on the original, such as a ``queue.Queue``, does not see the copy.
+    if any(
+        isinstance(attribute, threading.Condition | threading.Thread)
+        for attribute in getattr(value, "__dict__", {}).values()
+    ):
+        return False
+    try:
+        reduced = value.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+        if not isinstance(reduced, str):  # some classes can't be created without arguments
+            getattr(reduced[0](*reduced[1]), "__setstate__", None)
+    except Exception:  # noqa: BLE001, the object can't be pickled
+        return False
+    return True

@@ -15,8 +15,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from torch.utils.data import DataLoader
-
 from pinfeed import _core
 from pinfeed.arguments import Problem, checked_number, with_hints
 from pinfeed.diagnosis import stages
@@ -96,59 +94,110 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
             "ranks (DistributedDataParallel, all_reduce) never ends; pass a step that trains model.module",
             stacklevel=3,
         )
-    quota, ranks = cpu_quota(), ranks_on_this_machine()
-    cpus = usable_cpus(os.cpu_count() or 1, _core.available_cpus(), quota, ranks)
-    load = other_load(cpus, min(0.1, seconds / 50))
     with random_states_kept(), _interrupts() as interrupts:
-        copy = LoaderCopy(loader)
-        attempt = _Attempts(copy, step, seconds, interrupts)
-        loop = copy.run(copy.settings, attempt.each, step)
-        report = Report(Measured(cpus, loop, step is not None, load=load), notes=attempt.notes)
+        diagnosis = _Diagnosis(loader, step, seconds, interrupts)
         try:
-            _measure(copy, report.measured, attempt)
+            diagnosis.measure()
             if _ROUNDS:
-                _try(copy, report, attempt)
+                diagnosis.try_changes()
         except KeyboardInterrupt:
-            report.notes.append("it was interrupted; later stages were not measured")
-    for change in report.changes:
-        change.min_gain = report.measured.min_gain
-    report.seconds = time.perf_counter() - attempt.start
-    if attempt.skipped:
-        enough = math.ceil(_RUNS * report.seconds / attempt.count / _OVERTIME)
-        names = ", ".join(attempt.skipped)
-        report.notes.append(f"there was no time for: {names}; pass seconds={enough}")
-    report.notes += [*copy.notes, *_notes(copy)]
-    return report
+            diagnosis.report.notes.append("it was interrupted; later stages were not measured")
+    return diagnosis.finish()
 
 
-class _Attempts:
-    """Runs that are skipped when time runs out, and may fail."""
+class _Diagnosis:
+    """The runs of a loader's copy, which are skipped when time runs out, and may fail."""
 
-    def __init__(
-        self, loader: LoaderCopy, step: Any, seconds: float, interrupts: list[int]
-    ) -> None:
+    def __init__(self, loader: Any, step: Any, seconds: float, interrupts: list[int]) -> None:
+        quota, ranks = cpu_quota(), ranks_on_this_machine()
+        cpus = usable_cpus(os.cpu_count() or 1, _core.available_cpus(), quota, ranks)
+        load = other_load(cpus, min(0.1, seconds / 50))
+        self.loader = LoaderCopy(loader)
+        self.step = step
         self.each = seconds / _RUNS  # seconds per run
         self.start = time.perf_counter()
         self.end = self.start + _OVERTIME * seconds  # later runs are skipped
-        self.notes: list[str] = []  # about failures
+        self.interrupts = interrupts
         self.count = 1  # number of runs
         self.skipped: list[str] = []  # names of skipped runs
-        self.step = step
-        self._loader = loader
-        self._interrupts = interrupts
+        loop = self.loader.run(self.loader.settings, self.each, step)
+        self.period = loop.period  # of the latest unchanged loop
+        self.measured = Measured(cpus, loop, step is not None, load=load)
+        self.report = Report(self.measured, notes=self.loader.notes)
 
-    def run(self, name: str, settings: Settings, step: Any = None, **options: Any) -> Run | None:
-        """Runs a loop with these settings, if there is time."""
-        run: Run | None = self(name, lambda: self._loader.run(settings, self.each, step, **options))
+    def measure(self) -> None:
+        """Measures as far as there is time, in order of importance."""
+        loader, loop = self.loader, self.measured.loop
+        if loop.disk_bytes > loop.bytes / 50 and not loader.is_stream:
+            loader.again = loop.drawn_indices
+            self.measured.warm = self._run("files", loader.settings)
+            loader.again = []  # later runs read files that are not cached
+        else:  # later runs have the same samples, because a few of them can be slow
+            loader.again = loop.repeatable(self.each)
+        self.measured.single = self._run("one worker", Settings(1))
+        if self.measured.single is not None:
+            self._attempt("comparing two workers", lambda: loader.compare_workers(loop.bytes))
+
+    def try_changes(self) -> None:
+        """Tries each change once, and promising changes again, alternating with the unchanged loop."""
+        measured, loader, changes = self.measured, self.loader, self.report.changes
+        if not self._run_unchanged():
+            return
+        end, self.end = self.end, self.end - 0.3 * (self.end - self.start)
+        best = more_workers(measured, loader, self._try, self.period)
+        changes += self._attempt("changes", lambda: [*find_changes(measured, loader)]) or []
+        for change in changes:
+            self._try(change)
+        changes += filter(None, [best])
+        self.end = end
+        for _ in range(_ROUNDS):
+            promising = [change for change in changes if change.worst > MIN_GAIN]
+            if not promising or not self._run_unchanged():
+                return
+            load = other_load(measured.cpus, min(0.1, self.each / 2))
+            measured.load = max(measured.load, load)
+            for change in sorted(promising, key=lambda change: -change.gain)[:_MAX_TRIALS]:
+                self._try(change)
+
+    def finish(self) -> Report:
+        """Returns the report, with notes about the runs."""
+        report = self.report
+        report.seconds = time.perf_counter() - self.start
+        for change in report.changes:
+            change.min_gain = self.measured.min_gain
+        if self.skipped:
+            enough = math.ceil(_RUNS * report.seconds / self.count / _OVERTIME)
+            names = ", ".join(self.skipped)
+            report.notes.append(f"there was no time for: {names}; pass seconds={enough}")
+        if not stages.TELLS:
+            report.notes.append(
+                "this system reports neither disk reads nor the time that threads wait for a CPU"
+            )
+        if self.loader.is_stream:
+            report.notes.append(
+                "changes to the dataset of a stream were not tried, and each trial has other samples"
+            )
+        return report
+
+    def _try(self, change: Change) -> None:
+        """Runs the loop with a change, if it can be tried."""
+        if change.settings and (run := self._run(change.name, change.settings, self.step)):
+            change.before.append(self.period)
+            change.after.append(run.period)
+
+    def _run_unchanged(self) -> bool:
+        """Runs the unchanged loop again; returns False if it wasn't run."""
+        if run := self._run("the loop again", self.loader.settings, self.step):
+            self.period = run.period
+        return run is not None
+
+    def _run(self, name: str, settings: Settings, step: Any = None) -> Run | None:
+        run: Run | None = self._attempt(name, lambda: self.loader.run(settings, self.each, step))
         return run
 
-    def unchanged(self) -> Run | None:
-        """Runs the unchanged loop again."""
-        return self.run("the loop again", self._loader.settings, self.step)
-
-    def __call__(self, name: str, work: Callable[[], Any]) -> Any:
+    def _attempt(self, name: str, work: Callable[[], Any]) -> Any:
         """Returns the result of ``work``; None, and a note, if time ran out or it fails."""
-        if self._interrupts:
+        if self.interrupts:
             raise KeyboardInterrupt
         if time.perf_counter() > self.end:
             self.skipped += [name] * (name not in self.skipped)
@@ -157,10 +206,10 @@ class _Attempts:
         try:
             return work()
         except Exception as error:  # not fatal, because the unchanged loop has run
-            if self._interrupts:  # the interrupt ended the workers, too
+            if self.interrupts:  # the interrupt ended the workers, too
                 raise KeyboardInterrupt from error
             note = f"{name}: not measured: {_message(error)}"
-            self.notes += [note] * (note not in self.notes)
+            self.report.notes += [note] * (note not in self.report.notes)
             # The frames hold the workers in a reference cycle of torch. Until it is collected, workers
             # stay alive, and processes forked meanwhile inherit them.
             traceback.clear_frames(error.__traceback__)
@@ -174,73 +223,16 @@ def _message(error: Exception) -> str:
     return "; ".join([*text][::-1] or lines[-1:])
 
 
-def _measure(loader: LoaderCopy, measured: Measured, attempt: _Attempts) -> None:
-    """Measures as far as there is time, in order of importance."""
-    loop = measured.loop
-    if loop.disk_bytes > loop.bytes / 50 and not loader.is_stream:
-        measured.warm = attempt.run("files", loader.settings, again=loop.drawn_indices)
-    elif not loader.is_stream:
-        loader.repeat(loop, attempt.each)
-    measured.single = attempt.run("one worker", Settings(1))
-    if measured.single is not None:
-        attempt("comparing two workers", lambda: loader.compare_workers(loop.bytes))
-
-
-def _try(loader: LoaderCopy, report: Report, attempt: _Attempts) -> None:
-    """Tries each change once, and promising changes again, alternating with the unchanged loop."""
-    measured = report.measured
-
-    def run(change: Change) -> Run | None:
-        if change.settings is None:
-            return None
-        result = attempt.run(change.name, change.settings, attempt.step)
-        if result is not None:
-            change.before.append(period)
-            change.after.append(result.period)
-        return result
-
-    if (loop := attempt.unchanged()) is None:
-        return
-    period = loop.period
-    end, attempt.end = attempt.end, attempt.end - 0.3 * (attempt.end - attempt.start)
-    best = more_workers(measured, loader, run, period)
-    changes = attempt("changes", lambda: [*find_changes(measured, loader)]) or []
-    for change in changes:
-        run(change)
-    report.changes = changes + [best] * (best is not None)
-    attempt.end = end
-    for _ in range(_ROUNDS):
-        promising = [change for change in report.changes if change.worst > MIN_GAIN]
-        promising.sort(key=lambda change: -change.gain)
-        if not promising or (loop := attempt.unchanged()) is None:
-            return
-        period = loop.period
-        measured.load = max(measured.load, other_load(measured.cpus, min(0.1, attempt.each / 2)))
-        for change in promising[:_MAX_TRIALS]:
-            run(change)
-
-
-def _notes(loader: LoaderCopy) -> Iterator[str]:
-    """Yields notes about the loader, and about skipped measurements."""
-    if not stages.TELLS:
-        yield "this system reports neither disk reads nor the time that threads wait for a CPU"
-    own_iter = type(loader.loader).__iter__
-    if own_iter is not DataLoader.__iter__:
-        yield f"{own_iter.__qualname__} was not called: a plain DataLoader was measured"
-    if loader.is_stream:
-        yield "changes to the dataset of a stream were not tried, and each trial has other samples"
-
-
 @contextlib.contextmanager
 def _interrupts() -> Iterator[list[int]]:
     """Records interrupts, also those swallowed in a ``__del__`` or when a worker ends."""
     interrupts: list[int] = []
+    before: Any = signal.getsignal(signal.SIGINT)
 
     def note(number: int, frame: Any) -> None:
         interrupts.append(number)
         before(number, frame)
 
-    before: Any = signal.getsignal(signal.SIGINT)
     # Other threads get no interrupts.
     is_main = callable(before) and threading.current_thread() is threading.main_thread()
     if is_main:

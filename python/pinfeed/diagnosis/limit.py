@@ -1,12 +1,12 @@
-"""The measurements, and the stage that bounds the loop."""
+"""The measurements, and the stage or resource that bounds the loop."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 import statistics
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from pinfeed.diagnosis.runs import Run
@@ -21,35 +21,35 @@ _PER_BATCH = 5e-4
 #: and take at least the third fraction of the time.
 _SLOW, _FEW, _MUCH = 3.0, 0.1, 0.4
 
-#: Descriptions of the limits.
+#: The stages of a batch, and other limits of the loop.
 LIMITS = {
-    "step": "the step: batches are ready before it requests them",
-    "sampler": "the sampler: drawing the indices takes most of the time",
-    "dataset": "the dataset: getting the samples takes most of the time",
-    "files": "the disk: samples wait for files that are not in memory",
-    "collate": "the collate function takes most of the time",
-    "hand_off": "the hand-off: batches are finished well before they arrive in the loop",
+    "sampler": "drawing the indices",
+    "files": "reading files that are not in memory",
+    "dataset": "getting the samples",
+    "collate": "the collate function",
+    "hand_off": "passing finished batches from the workers to the loop",
+    "start": "starting the workers, in each epoch",
+    "step": "the training step",
+    "unexplained": "waiting outside of all stages",
     "batch": "the fixed cost of a batch, whatever its size",
-    "start": "the start of the workers: epochs are short, and each starts new ones",
     "stragglers": "a few samples that take much longer than the others",
-    "lock": "a lock: more workers are not faster, although CPUs are idle",
-    "cpus": "the CPUs: batches keep all CPUs of this process busy",
-    "unexplained": "unexplained: the loop mostly waits outside of all stages",
+    "lock": "more workers are not faster, although CPUs are idle",
+    "cpus": "batches keep all CPUs of this process busy",
 }
 #: General remedies, for when no tried change helps.
 CURES = {
-    "step": "a faster step; leave the loader as it is",
     "sampler": "use pinfeed.samplers.ShuffleSampler, which draws the indices of a batch in one native call",
-    "dataset": "decode once with write_array, or return whole batches from __getitems__",
     "files": "pass the path of the file: ArrayDataset(path) or from_numpy(path)",
+    "dataset": "decode once with write_array, or return whole batches from __getitems__",
     "collate": "use Collate if it makes the same batches, or more workers",
     "hand_off": "use a DeviceLoader without workers, Collate, or fewer and larger tensors",
-    "batch": "use a larger batch_size, or from_numpy for arrays",
     "start": "set persistent_workers=True",
+    "step": "a faster step; leave the loader as it is",
+    "unexplained": "profile the loop with py-spy",
+    "batch": "use a larger batch_size, or from_numpy for arrays",
     "stragglers": "fix the samples that the report names, or use more workers",
     "lock": "give each worker its own lock, connection or file",
     "cpus": "do less for each sample: decode once, smaller images, native kernels",
-    "unexplained": "profile the loop with py-spy: it waits outside of all stages",
 }
 
 
@@ -65,20 +65,16 @@ def usable_cpus(present: int, allowed: int, quota: float | None, ranks: int) -> 
 
 def other_load(cpus: float, seconds: float) -> float:
     """Measures the fraction of the CPUs taken by other work, by loading all of them."""
-    block, shares, end = bytes(1 << 20), list[float](), time.perf_counter() + seconds
+    block, end = bytes(1 << 20), time.perf_counter() + seconds
 
-    def work() -> None:
+    def share(_: int) -> float:
         start, cpu_start = time.perf_counter(), time.thread_time()
         while time.perf_counter() < end:
             hashlib.sha256(block)  # without the GIL
-        shares.append((time.thread_time() - cpu_start) / (time.perf_counter() - start))
+        return (time.thread_time() - cpu_start) / (time.perf_counter() - start)
 
-    threads = [threading.Thread(target=work) for _ in range(round(cpus))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return max(0.0, 1 - statistics.fmean(shares))
+    with ThreadPoolExecutor(round(cpus)) as pool:
+        return max(0.0, 1 - statistics.fmean(pool.map(share, range(round(cpus)))))
 
 
 @dataclass

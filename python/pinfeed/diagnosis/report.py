@@ -10,17 +10,6 @@ from typing import Any
 from pinfeed.diagnosis.changes import Change
 from pinfeed.diagnosis.limit import CURES, LIMITS, MIN_GAIN, Measured
 
-_STAGES = {
-    "sampler": "the indices",
-    "files": "reading the files of the samples",
-    "dataset": "the rest of getting the samples",
-    "collate": "the collate function",
-    "hand_off": "from a finished batch in a worker to the loop",
-    "start": "of the workers, spread over the batches of an epoch",
-    "step": "on one batch",
-    "unexplained": "waiting outside of all stages",
-}
-
 
 @dataclass(repr=False)
 class Report:
@@ -81,7 +70,7 @@ class Report:
                 "batch_samples": loop.samples,
                 "samples_per_second": loop.samples / loop.period,
                 "batches": len(loop.batches),
-                "wait_share": loop.wait / (loop.wait + loop.step),
+                "wait_share": loop.wait / loop.period,
                 "max_speedup": loop.period / measured.step if measured.has_step else None,
             },
             "batch": {
@@ -94,47 +83,69 @@ class Report:
             "stragglers": {"share": share, "samples": stragglers},
             "cpus": {"usable": measured.cpus, "load": measured.load},
             "changes": [
-                {name: getattr(c, name) for name in [*names, "is_recommended"]}
-                for c in self.changes
+                {name: getattr(change, name) for name in [*names, "is_recommended"]}
+                for change in self.changes
             ],
         }
 
     def __repr__(self) -> str:
-        results = self.to_dict()
-        parts = [self._loop_lines(results), _stage_lines(results), _cpu_lines(results)]
-        parts += [self._change_lines(), self._advice_lines()]
+        parts = (
+            self._of_loop(),
+            self._of_stages(),
+            self._of_cpus(),
+            self._of_trials(),
+            self._advice(),
+        )
         return "\n\n".join(filter(None, ("\n".join(part) for part in parts)))
 
-    def _loop_lines(self, results: dict[str, Any]) -> Iterator[str]:
-        loop, limit = results["loop"], results["limit"]
-        size = f"{loop['batch_samples']:.1f}".removesuffix(".0")
+    def _of_loop(self) -> Iterator[str]:
+        measured, loop = self.measured, self.measured.loop
+        size = f"{loop.samples:.1f}".removesuffix(".0")
         yield (
-            f"The loop: {_ms(loop['batch_seconds'])} a batch of {size}, "
-            f"{loop['samples_per_second']:,.0f} samples/s over {loop['batches']} batches"
+            f"The loop: {_ms(loop.period)} a batch of {size}, {loop.samples / loop.period:,.0f} samples/s "
+            f"over {len(loop.batches)} batches"
         )
-        if not results["stages"]["step"]:
-            yield "No step was passed, so it only took batches."
+        if measured.has_step:
+            yield f"It waited for batches {loop.wait / loop.period:.0%} of the time."
         else:
-            yield f"It waited for batches {loop['wait_share']:.0%} of the time."
-        gain = loop["max_speedup"]
-        max_speedup = f"; at most {gain:.1f}× faster" if gain and gain < 100 else ""
-        if limit == "step" and not self.recommended:
-            max_speedup = "; nothing to gain here"
-        yield f"Limit: {LIMITS[limit]}{max_speedup}"
+            yield "No step was passed, so it only took batches."
+        gain = loop.period / measured.step if measured.step else 100
+        bound = f"; at most {gain:.1f}× faster" if gain < 100 else ""
+        if self.limit == "step" and not self.recommended:
+            bound = "; nothing to gain here"
+        yield f"Limit: {self.limit}: {LIMITS[self.limit]}{bound}"
 
-    def _change_lines(self) -> Iterator[str]:
+    def _of_stages(self) -> Iterator[str]:
+        loop = self.measured.loop
+        yield f"Time per batch of {loop.bytes / 1e6:.3g} MB:"
+        for name, seconds in self.measured.stages().items():
+            if seconds:
+                note = f": {loop.disk_bytes / 1e6:.3g} MB from a disk" * (name == "files")
+                yield f"  {name:11}{_ms(seconds):>10}  {LIMITS[name]}{note}"
+        if self.limit == "stragglers":
+            _, samples = self.measured.stragglers()
+            yield f"  slow samples: {', '.join(map(str, samples[:6]))}{', …' * (len(samples) > 6)}"
+
+    def _of_cpus(self) -> Iterator[str]:
+        load = self.measured.load
+        yield f"CPUs for this loader: {self.measured.cpus:.3g}"
+        if load > MIN_GAIN:
+            yield f"Other work uses {load:.0%} of them: gains below {1 + load:.2f}× are not shown."
+
+    def _of_trials(self) -> Iterator[str]:
         tried = [change for change in self.changes if change.after]
         width = max((len(change.name) for change in tried), default=0)
+        if tried:
+            yield f"{'Change':{width}}     as it is      tried     gain"
         for change in tried:
-            if change is tried[0]:
-                yield f"{'Change':{width}}     as it is      tried     gain"
-            times = [_ms(statistics.fmean(times)) for times in (change.before, change.after)]
+            before, after = (
+                _ms(statistics.fmean(times)) for times in (change.before, change.after)
+            )
             gain = f"{1 + change.gain:>6.2f}×" if abs(change.gain) > change.min_gain else "  –"
-            yield f"{change.name:{width}} {times[0]:>12} {times[1]:>10} {gain}"
+            yield f"{change.name:{width}} {before:>12} {after:>10} {gain}"
 
-    def _advice_lines(self) -> Iterator[str]:
-        limit, recommended = self.limit, self.recommended
-        for number, change in enumerate(recommended):
+    def _advice(self) -> Iterator[str]:
+        for number, change in enumerate(self.recommended):
             yield f"{'Or' if number else 'Do'} this: {change.code}"
             yield f"  {change.name}: {1 + change.gain:.2f}× as fast in the trials"
             if change.note:
@@ -143,33 +154,12 @@ class Report:
             if change.settings is None:
                 yield f"Not tried: {change.code}"
                 yield f"  {change.name}: at most {change.max_speedup:.1f}× ({change.note})"
-        if not recommended:
-            min_gain = self.measured.min_gain
-            gained = f"No change gained more than {1 + min_gain:.2f}× in each trial"
-            yield f"{gained}." if any(c.after for c in self.changes) else "No change was tried."
-        yield f"What helps against this limit: {CURES[limit]}."
-        for note in self.notes:
-            yield f"Note: {note}."
-
-
-def _stage_lines(results: dict[str, Any]) -> Iterator[str]:
-    batch, stages = results["batch"], results["stages"]
-    yield f"Time per batch of {batch['bytes'] / 1e6:.3g} MB:"
-    for name, seconds in stages.items():
-        if seconds:
-            note = _STAGES[name]
-            if name == "files":
-                note += f": {batch['disk_bytes'] / 1e6:.3g} MB from a disk"
-            yield f"  {name:11}{_ms(seconds):>10}  {note}"
-    if samples := results["stragglers"]["samples"] if results["limit"] == "stragglers" else []:
-        yield f"  slow samples: {', '.join(map(str, samples[:6]))}{', …' * (len(samples) > 6)}"
-
-
-def _cpu_lines(results: dict[str, Any]) -> Iterator[str]:
-    cpus = results["cpus"]
-    yield f"CPUs for this loader: {cpus['usable']:.3g}"
-    if (load := cpus["load"]) > MIN_GAIN:
-        yield f"Other work uses {load:.0%} of them: gains below {1 + load:.2f}× are not shown."
+        if not any(change.after for change in self.changes):
+            yield "No change was tried."
+        elif not self.recommended:
+            yield f"No change gained more than {1 + self.measured.min_gain:.2f}× in each trial."
+        yield f"What helps against this limit: {CURES[self.limit]}."
+        yield from (f"Note: {note}." for note in self.notes)
 
 
 def _ms(seconds: float) -> str:

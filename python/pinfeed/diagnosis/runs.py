@@ -14,7 +14,7 @@ import sys
 import time
 import types
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +35,11 @@ _LARGE = 16_000_000
 _PATIENCE = 30.0
 #: A run ends early after this multiple of its seconds.
 _SLOW = 3.0
+#: Reasons why more workers are not tried, nor a thread because of the first one.
+_REUSES = "later batches overwrite the memory of earlier ones"
+_SHARES_FILES = "the dataset holds open files, whose position forked workers share: open them at the first sample"
+_DRAWS_ALIKE = "two workers drew the same random numbers from copies of one generator: seed it in worker_init_fn"
+_REPEATS = "each worker reads the whole stream: split it by get_worker_info(), as pinfeed.StreamDataset does"
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +51,7 @@ class Settings:
     persistent: bool = False  # whether workers are persistent
     dataset: Any = None  # instead of the loader's
     collate: Callable[[Any], Any] | None = None  # instead of the loader's
+    in_order: bool = True  # whether workers return batches in order
 
 
 def _mean(of: Callable[[Batch], float]) -> Any:
@@ -65,7 +71,7 @@ class Run:
     drawn_indices: list[Any] = field(default_factory=list)  # that it yielded
     bytes: int = 0  # of the first batch
 
-    samples = _mean(lambda batch: batch.samples)
+    samples = _mean(lambda b: len(b.sample_seconds if b.indices is None else b.indices))
     fetch = _mean(lambda batch: batch.fetched - batch.start)
     collate = _mean(lambda batch: batch.collated - batch.fetched)
     production = _mean(lambda batch: batch.collated - batch.start)
@@ -85,6 +91,12 @@ class Run:
         first = max(0, min(self.ahead, count - workers))
         unit = self.unit if count - first >= self.unit else workers
         return self.batches[first : count - (count - first) % unit]
+
+    def repeatable(self, seconds: float) -> list[Any]:
+        """Returns the indices of its first batches, to repeat them in runs of ``seconds``."""
+        count = min(len(self.drawn_indices), 1 << 10, max(4, int(seconds / self.period)))
+        power = 1 << count.bit_length() >> 1  # so that few batches are a common multiple
+        return self.drawn_indices[: min(power, self.epoch or power)]
 
     @property
     def sampler(self) -> float:
@@ -133,13 +145,11 @@ class LoaderCopy:
         self._device_loader = loader if isinstance(loader, DeviceLoader) else None
         inner = loader.loader if isinstance(loader, DeviceLoader) else loader
         if not isinstance(inner, DataLoader):
-            expected = "loader must be a torch DataLoader, or a DeviceLoader around one"
+            name = type(inner).__name__
+            wrong = f"loader must be a torch DataLoader, or a DeviceLoader around one, got {name}"
             hint = "pass DataLoader(dataset, batch_size) for a dataset, or the DataLoader inside a wrapper"
-            raise TypeError(
-                Problem("diagnose", f"{expected}, got {type(inner).__name__}", hint=hint)
-            )
+            raise TypeError(Problem("diagnose", wrong, hint=hint))
         self.loader: DataLoader[Any] = inner
-        self.notes: list[str] = []
         self.has_fields = getattr(loader, "fields", None) is not None
         self._patience = _PATIENCE
         self._is_batched = inner.batch_sampler is not None
@@ -154,31 +164,30 @@ class LoaderCopy:
             wrong = "loader must be iterable several times, but its dataset or sampler holds a generator"
             hint = "create it in __iter__ or __getitem__, or pass a list of the batches"
             raise TypeError(Problem("diagnose", wrong, hint=hint))
+        self._holds_files = any(map(_is_open_file, shared))
+        self.notes: list[str] = []
         if shared:
             names = ", ".join(sorted({type(one).__qualname__ for one in shared}))
             self.notes.append(f"measuring may have changed objects that can't be copied: {names}")
-        self._holds_files = any(map(_is_open_file, shared))
-        # The indices of the batches of all runs, once `repeat` chose them.
-        self._again: list[Any] = []
+        own_iter = type(inner).__iter__
+        if own_iter is not DataLoader.__iter__:
+            name = own_iter.__qualname__
+            self.notes.append(f"{name} was not called: a plain DataLoader was measured")
+        #: Indices of batches to repeat instead of the sampler's, which still runs and takes its time.
+        self.again: list[Any] = []
         self.indices = iter(()) if self.is_stream else _endless(sampler_copy)
         self.epoch = None if self.is_stream else known_length(inner)
         self.settings = Settings(
-            inner.num_workers, self._device_loader is not None, inner.persistent_workers
+            inner.num_workers,
+            self._device_loader is not None,
+            inner.persistent_workers,
+            in_order=inner.in_order,
         )
 
-    def make(self, indices: Any, collate: Callable[[Any], Any] | None = None) -> Any:
-        """Makes a batch in this process."""
-        return TimedDataset(self.dataset, collate or self.collate, self._is_batched)[indices][0]
-
-    def repeat(self, run: Run, seconds: float) -> None:
-        """Makes all later runs repeat the batches of the first ``seconds`` of a run.
-
-        The sampler still runs and takes its time, but its indices are replaced, so that times of the same
-        samples are compared, even if a few of them are slow.
-        """
-        count = min(len(run.drawn_indices), 1 << 10, max(4, int(seconds / run.period)))
-        count = min(1 << (count.bit_length() - 1), self.epoch or count)
-        self._again = run.drawn_indices[:count]
+    def samples(self, indices: Any, dataset: Any = None) -> Any:
+        """Returns the samples of a batch, from the loader's dataset or another one, in this process."""
+        dataset = self.dataset if dataset is None else dataset
+        return TimedDataset(dataset, as_it_is, self._is_batched)[indices][0]
 
     def compare_workers(self, size: int) -> None:
         """Determines whether more workers, or a thread, would return the same batches, of ``size`` bytes.
@@ -186,66 +195,52 @@ class LoaderCopy:
         They wouldn't if later batches overwrite earlier ones, or if two workers repeat each other's batches
         (an unsharded stream, or random numbers from copies of one generator).
         """
-        reused = "later batches overwrite the memory of earlier ones"
-        files = (
-            "the dataset holds open files, whose position forked workers share: open each file when the "
-            "first sample is requested"
-        )
-        random = (
-            "two workers drew the same random numbers from copies of one generator: seed it in "
-            "worker_init_fn, or draw from the global generators of torch, NumPy or Python"
-        )
-        stream = (
-            "each worker reads the whole stream: split it in __iter__ by get_worker_info(), as "
-            "pinfeed.StreamDataset does, or seed its generator differently in each worker"
-        )
         obstacles = {
-            reused: self._reuses_memory(),
-            files: self._holds_files,
-            stream if self.is_stream else random: self._workers_repeat(size),
+            _REUSES: self._reuses_memory(),
+            _SHARES_FILES: self._holds_files,
+            _REPEATS if self.is_stream else _DRAWS_ALIKE: self._workers_repeat(size),
         }
-        self.can_prefetch = not obstacles[reused]
+        self.can_prefetch = not obstacles[_REUSES]
         self.can_add_workers = not any(obstacles.values())
         found = [why for why, is_found in obstacles.items() if is_found]
         self.notes += [f"more workers were not tried, because {why}" for why in found]
 
     def _reuses_memory(self) -> bool:
         with contextlib.suppress(Exception):  # a stream, or a dataset that works only in workers
-            batch = self.make(next(self.indices))
+            batches = map(self.collate, map(self.samples, self.indices))
+            batch = next(batches)
             clone = copy.deepcopy(batch)
             can_tell = have_equal_values(batch, clone)
-            others = [self.make(next(self.indices)) for _ in range(2)]
-            return bool(others) and can_tell and not have_equal_values(batch, clone)
+            later = [next(batches), next(batches)]
+            return bool(later) and can_tell and not have_equal_values(batch, clone)
         return False
 
     def _workers_repeat(self, size: int) -> bool:
         count = 4 if size < _LARGE else 1
-        # Each of two workers makes each batch twice.
-        again = [one for one in itertools.islice(self.indices, count) for _ in range(4)]
+        before, indices = self.again, itertools.islice(self.indices, count)
+        self.again = [one for one in indices for _ in range(4)]  # two workers make each twice
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            variant = self._variant(Run(Settings(2)), again, in_order=True)
+            variant = self._variant(Run(Settings(2)))
             batches = [batch for batch, _ in itertools.islice(variant, 4 * count)]
+        self.again = before
         pairs = zip(batches[::2], batches[1::2], strict=False)  # of one worker and the other
         of_one = zip(batches[::4], batches[2::4], strict=False)
         is_constant = all(have_equal_values(*pair) for pair in of_one)
         return not is_constant and all(have_equal_values(*pair) for pair in pairs)
 
-    def run(
-        self, settings: Settings, seconds: float, step: _Step = None, again: Sequence[Any] = ()
-    ) -> Run:
+    def run(self, settings: Settings, seconds: float, step: _Step = None) -> Run:
         """Loops for ``seconds``, in whole units of work, not counting the first batches.
 
         At least one batch from each worker follows the first batches.
         """
-        again = again or self._again
         ahead = max(2, settings.workers * self._prefetched) + 4 * settings.in_thread
-        unit = math.lcm(max(1, len(again)), max(1, settings.workers))
+        unit = math.lcm(max(1, len(self.again)), max(1, settings.workers))
         run = Run(settings, ahead, unit, self.epoch)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # DataLoader's warning about the number of workers
             try:
-                self._loop(run, self._variant(run, again), seconds, step)
+                self._loop(run, seconds, step)
             except RuntimeError as error:
                 if "timed out" in str(error):
                     add_note(
@@ -262,9 +257,9 @@ class LoaderCopy:
     def _prefetched(self) -> int:
         return self.loader.prefetch_factor or 2  # batches per worker
 
-    def _drawn(self, run: Run, again: Sequence[Any]) -> Iterator[Any]:
-        """Yields the indices of batches from ``again``, or else from the sampler, and records its times."""
-        repeated = itertools.cycle(again)
+    def _drawn(self, run: Run) -> Iterator[Any]:
+        """Yields the indices of batches, and records them and the sampler's times."""
+        repeated = itertools.cycle(self.again)
         while True:
             start = time.perf_counter()
             try:
@@ -275,20 +270,18 @@ class LoaderCopy:
             run.drawn_indices.append(next(repeated, indices))
             yield run.drawn_indices[-1]
 
-    def _variant(
-        self, run: Run, again: Sequence[Any], in_order: bool = False
-    ) -> Iterable[tuple[Any, Batch]]:
+    def _variant(self, run: Run) -> Iterable[tuple[Any, Batch]]:
         """Creates a loader that yields batches with their timings."""
         original, settings = self.loader, run.settings
         dataset, collate = self._of_workers if settings.workers else (self.dataset, self.collate)
         dataset = dataset if settings.dataset is None else settings.dataset
-        collate = collate if settings.collate is None else settings.collate
+        collate = settings.collate or collate
         options: dict[str, Any] = {}
         if self.is_stream:
             timed: Any = TimedStream(dataset, collate, original.batch_size, original.drop_last)
         else:
             timed = TimedDataset(dataset, collate, self._is_batched)
-            options["sampler"] = self._drawn(run, again)
+            options["sampler"] = self._drawn(run)
         if settings.workers:
             options |= {
                 "timeout": original.timeout if original.num_workers else self._patience,
@@ -296,7 +289,7 @@ class LoaderCopy:
                 "multiprocessing_context": original.multiprocessing_context,
                 "prefetch_factor": self._prefetched,
                 "persistent_workers": settings.persistent,
-                "in_order": in_order or original.in_order,
+                "in_order": settings.in_order,
             }
         variant: DataLoader[Any] = DataLoader(
             timed,
@@ -314,10 +307,10 @@ class LoaderCopy:
         fields = None if of.fields is None else (of.fields, None)
         return DeviceLoader(variant, of.device, fields, of.prefetch)
 
-    def _loop(self, run: Run, loader: Any, seconds: float, step: _Step) -> None:
+    def _loop(self, run: Run, seconds: float, step: _Step) -> None:
         batches, min_batches = run.batches, run.ahead + max(1, run.settings.workers)
         request_time = time.perf_counter()
-        for data, batch in _endless(loader):
+        for data, batch in _endless(self._variant(run)):
             run.bytes = run.bytes or bytes_in(data)
             batch.requested, batch.received = request_time, time.perf_counter()
             if step is not None:
@@ -330,9 +323,9 @@ class LoaderCopy:
             is_whole = (len(batches) - run.ahead) % run.unit == 0
             if elapsed >= seconds * (1 if is_whole else _SLOW):
                 return
+        wrong = "loader must yield at least one batch, got none"
+        hint = "check whether its dataset or sampler is empty, or drop_last drops all samples"
         if not batches:
-            wrong = "loader must yield at least one batch, got none"
-            hint = "check whether its dataset or sampler is empty, or drop_last drops all samples"
             raise ValueError(Problem("diagnose", wrong, hint=hint))
         wrong = "loader must be iterable several times, but the second time it had no batch"
         hint = "create a new iterator in the __iter__ of its dataset or sampler"
@@ -346,8 +339,8 @@ def do_step(step: Callable[[Any], Any], batch: Any) -> None:
     except Exception as error:
         note = "which diagnose calls many times; a learning rate scheduler may have reached its end"
         if isinstance(step, torch.nn.Module) and not isinstance(batch, torch.Tensor):
-            call = "model(batch['image'])" if isinstance(batch, Mapping) else "model(batch[0])"
-            note = f"which gets the whole {type(batch).__name__}; pass step=lambda batch: {call}"
+            kind = type(batch).__name__
+            note = f"which gets the whole {kind}; pass step=lambda batch: model(batch['image'])"
         add_note(error, f"raised by step(batch), {note}")
         raise
     if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 import os
 import threading
@@ -78,18 +79,20 @@ class TimedDataset(Dataset[Any]):
         self.is_batched = is_batched
 
     def __getitem__(self, indices: Any) -> tuple[Any, Batch]:
-        batch = Batch(_integers(indices))
-        get = getattr(self.dataset, "__getitems__", None) if self.is_batched else None
-        if self.is_batched and not get:
-            samples = [self._timed(batch, i, self.dataset.__getitem__, i) for i in indices]
+        batch, get = Batch(_integers(indices)), self.dataset.__getitem__
+        get_several = getattr(self.dataset, "__getitems__", None)
+        if not self.is_batched:
+            samples = self._timed(batch, get, indices)
+        elif get_several:
+            samples = self._timed(batch, get_several, indices)
         else:
-            samples = self._timed(batch, indices, get or self.dataset.__getitem__, indices)
+            samples = [self._timed(batch, get, index) for index in indices]
         return self._collated(samples, batch)
 
-    def _timed(self, batch: Batch, index: Any, get: Callable[[Any], Any], argument: Any) -> Any:
+    def _timed(self, batch: Batch, get: Callable[[Any], Any], index: Any) -> Any:
         start = time.perf_counter()
         try:
-            samples = get(argument)
+            samples = get(index)
         except StopIteration:
             raise  # the end of a stream
         except Exception as error:
@@ -119,14 +122,13 @@ class TimedStream(TimedDataset, IterableDataset[Any]):
         self.drop_last = drop_last
 
     def __iter__(self) -> Iterator[tuple[Any, Batch]]:
-        stream, count, is_over = iter(self.dataset), 0, False
+        stream, count, is_over = iter(self.dataset), itertools.count(), False
         while not is_over:
             batch = Batch(None)
             samples: list[Any] = []
             try:
                 while len(samples) < self.size:
-                    samples.append(self._timed(batch, count, next, stream))
-                    count += 1
+                    samples.append(self._timed(batch, lambda _: next(stream), next(count)))
             except StopIteration:
                 is_over = True
             if samples and not (is_over and self.drop_last):
@@ -134,11 +136,7 @@ class TimedStream(TimedDataset, IterableDataset[Any]):
 
 
 def begin_worker(init: Callable[[int], Any] | None, worker: int) -> None:
-    """Initializes a worker so that the loader's ``worker_init_fn`` finds the loader's dataset.
-
-    torch documents ``get_worker_info().dataset`` as the dataset to modify there. WorkerInfo is frozen to
-    prevent users from replacing it; a forwarding wrapper would fail isinstance().
-    """
+    """Calls ``worker_init_fn``, which finds the loader's own dataset in ``get_worker_info()``."""
     info: Any = get_worker_info()
     object.__setattr__(info, "dataset", info.dataset.dataset)
     if init is not None:
@@ -146,7 +144,7 @@ def begin_worker(init: Callable[[int], Any] | None, worker: int) -> None:
 
 
 def _integers(indices: Any) -> list[int] | None:
-    """Returns indices as integers for the report, or None if they aren't integers."""
+    """Returns indices for the report, or None if they aren't integers."""
     try:
         return [operator.index(i) for i in (indices if hasattr(indices, "__iter__") else [indices])]
     except TypeError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import operator
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,7 +12,6 @@ from torch.utils.data import Subset
 
 from pinfeed.augment.from_torchvision import may_be_random
 from pinfeed.collation.collate import Collate
-from pinfeed.diagnosis.batch_values import have_equal_values
 from pinfeed.fields.image import Image
 from pinfeed.structure import entries, map_entries
 
@@ -23,39 +21,33 @@ _LEVELS = 2.02
 _PATHS = ("transform", "transforms", "transforms.transform")
 
 
-def converted(
-    dataset: Any, batches: list[Any], make: Callable[[Any], Any]
-) -> tuple[str, str, Any, Collate] | None:
-    """Replaces a dataset's transform with a field; None if it has none, or if batches would differ.
-
-    Args:
-        dataset: A dataset, or a Subset of one.
-        batches: Indices of batches.
-        make: Makes the current loader's batch from indices.
+def converted(dataset: Any, index: Any) -> tuple[str, str, Any, Collate, float | None]:
+    """Replaces the transform of a dataset, or of a Subset of one, with a field.
 
     Returns:
         The code to write, a note about the field, a copy of the dataset whose samples have
-        untransformed images, and a collate function for its samples.
+        untransformed images, a collate function for its samples, and the maximum difference of its
+        batches' values: None if they are random.
+
+    Raises:
+        ValueError: If no transform is used for the sample with this ``index``, or it can't be replaced.
     """
     prefix, owner = "", dataset
     while isinstance(owner, Subset):
         prefix, owner = f"{prefix}dataset.", owner.dataset
     for path in _PATHS:
-        with contextlib.suppress(Exception):  # no such transform, or it can't be replaced
-            return _converted(dataset, prefix + path, batches, make)
-    return None
+        with contextlib.suppress(Exception):  # no such transform
+            return _converted(dataset, prefix + path, index)
+    raise ValueError("no transform of one image")
 
 
-def _converted(
-    dataset: Any, path: str, batches: list[Any], make: Callable[[Any], Any]
-) -> tuple[str, str, Any, Collate]:
+def _converted(dataset: Any, path: str, index: Any) -> tuple[str, str, Any, Collate, float | None]:
     transform, calls, option = operator.attrgetter(path)(dataset), list[int](), ""
 
     def recorded(*arguments: Any) -> Any:
         calls.append(len(arguments))
         return transform(*arguments)
 
-    index = batches[0][0]
     _changed(dataset, path, recorded)[index]
     if calls != [1]:  # unused, or it also gets the targets
         raise ValueError("not a transform of one image")
@@ -65,27 +57,22 @@ def _converted(
     pixels = next(entry for _, entry in entries(sample) if _is_image(entry))
     if image.input is None and isinstance(pixels, torch.Tensor) and pixels.ndim == 3:
         option, (_, image) = ', input="CHW"', Image.from_torchvision(transform, input="CHW")
-
-    def fields(field: Any) -> Any:
-        return map_entries(lambda entry: field if entry is pixels else None, sample)
-
-    collate = Collate(fields(image))
     is_random = may_be_random(rest) or image.is_random
     others = [entry for _, entry in entries(sample) if entry is not pixels]
     if is_random and any(getattr(entry, "ndim", 0) > 1 or _is_image(entry) for entry in others):
         raise ValueError("a mask that may move with the image")
-    tolerance = None if is_random else _tolerance(image)
-    for indices in batches[:2]:
-        batch = collate([plain[index] for index in indices])
-        if not have_equal_values(make(indices), batch, tolerance):
-            raise ValueError("another batch")
+
+    def fields(field: Any) -> Any:
+        return map_entries(lambda entry: field if entry is pixels else None, sample)
+
     names = repr(fields("its field")).replace("'its field'", "image")
     code = f"dataset.{path}, image = pinfeed.Image.from_torchvision(dataset.{path}{option}); "
     code += f"DataLoader(..., collate_fn=pinfeed.Collate({names}))"
     note = "values differ only by the rounding of Pillow and torch"
     if is_random:
         note = "its random draws differ, with the same distributions"
-    return code, f"image is then {image!r}; {note}", plain, collate
+    tolerance = None if is_random else _tolerance(image)
+    return code, f"image is then {image!r}; {note}", plain, Collate(fields(image)), tolerance
 
 
 def _changed(owner: Any, path: str, value: Any) -> Any:
