@@ -143,18 +143,6 @@ def test_samples_without_a_name_raise(samples, error, words):
     check(lambda: collate_by_name()(samples), error, *words)
 
 
-ARGUMENTS = [
-    (lambda: pinfeed.Collate(id_key="id"), ValueError, "Collate: id_key needs a seed"),
-    (lambda: pinfeed.Image(rng_stream=1), ValueError, "rng_stream needs augment"),
-    (lambda: pinfeed.Image(augment=VIEW, rng_stream=-1), ValueError, "rng_stream must be at least 0"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("call", "error", "words"), [(c, e, w) for c, e, *w in ARGUMENTS])
-def test_bad_arguments(call, error, words):
-    check(call, error, *words)
-
-
 # Distributions. Seeds are fixed, so all runs are equal.
 
 COUNT = 100_000

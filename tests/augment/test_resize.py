@@ -1,7 +1,5 @@
 """Images resized in a Collate: torch's own values inside the crop, bit for bit."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -294,36 +292,6 @@ def test_sizes(image_size, size, max_size):
         check(lambda: pinfeed.Collate(field)([image]), ValueError, "a side of 0 pixels")
     else:
         assert pinfeed.Collate(field)([image]).shape[2:] == expected
-
-
-ARGUMENTS = [
-    (lambda: resize(0), ValueError, "Resize: size must be at least 1, got 0"),
-    (lambda: resize((1, 2, 3)), ValueError, "Resize: size", "pair (height, width)"),
-    (lambda: resize(None), ValueError, "size=None needs max_size"),
-    (lambda: resize((4, 5), max_size=6), ValueError, "leave it out of size=(4, 5)"),
-    (lambda: resize(6, max_size=6), ValueError, "larger than size", "got size=6, max_size=6"),
-    (lambda: crop((2, 0)), ValueError, "RandomResizedCrop: size must be at least 1, got 0"),
-    (lambda: crop(2, scale=(1, 0.5)), ValueError, "scale must be a pair", "got (1, 0.5)"),
-    (lambda: crop(2, scale=(0, 1)), ValueError, "scale must be a pair", "got (0, 1)"),
-    (lambda: crop(2, ratio=(2, 1)), ValueError, "ratio must be a pair (min, max)"),
-    (lambda: crop(2, ratio=(1, math.nan)), ValueError, "ratio must be"),
-    (lambda: crop(2, ratio=1), TypeError, "ratio must be a pair (min, max)", "got 1"),
-    (lambda: augment.Compose([crop(8), resize(4)]), ValueError, "resize at most once", "leave one"),
-    (lambda: augment.Compose([resize(8), augment.CenterCrop(6), augment.RandomCrop(4, 1)]),
-        ValueError, "RandomCrop(4", "a crop after CenterCrop(6) must not be larger or pad"),
-    (lambda: pinfeed.Image(interpolation="area"), ValueError, "interpolation", "got 'area'"),
-    (lambda: pinfeed.Image(resize_dtype=torch.float16), TypeError, "resize_dtype must be torch.float32 or None, got torch.float16"),
-    (lambda: pinfeed.Image(resize_dtype="float64"), TypeError, "resize_dtype must be torch.float32 or None, got torch.float64"),
-    (lambda: pinfeed.Image(resize_dtype=torch.float32, dtype=torch.uint8),
-        ValueError, "for images that become floats, got dtype=torch.uint8; leave one"),
-    (lambda: pinfeed.Image(resize_dtype=torch.float32, augment=augment.ColorJitter(1)),
-        ValueError, "changes bytes, and resize_dtype=torch.float32 converts them to floats"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("call", "error", "words"), [(c, e, w) for c, e, *w in ARGUMENTS])
-def test_bad_arguments(call, error, words):
-    check(call, error, *words)
 
 
 SAMPLES = [

@@ -197,39 +197,6 @@ def test_images_without_padding_can_be_larger():
     assert padded([(2**13, 1), (1, 2**13)]).shape == (2, 1, 2**13, 2**13)
 
 
-ERRORS = [
-    (lambda: augment.RandomShortestSize((8, 9), 8), ValueError, "max_size must be at least min_size"),
-    (lambda: augment.RandomShortestSize([]), ValueError, "min_size must be one number or several"),
-    (lambda: augment.RandomResize(8, 8), ValueError, "max_size must be more than min_size"),
-    (lambda: augment.ScaleJitter((8, 8), (0, 1)), ValueError, "scale_range", "positive"),
-    (lambda: augment.ResizeKeepRatio(8, 2), ValueError, "ResizeKeepRatio: longest must be", "got 2"),
-    (lambda: augment.ResizeKeepRatio(8, random_scale_prob=-1), ValueError, "random_scale_prob must be"),
-    (lambda: augment.ResizeKeepRatio(8, random_scale_range=(0, 1)), ValueError, "random_scale_range", "positive"),
-    (lambda: augment.ResizeKeepRatio(8, random_aspect_range=(2, 1)), ValueError, "random_aspect_range"),
-    (lambda: augment.ResizeKeepRatio(8, random_scale_area=1), TypeError, "random_scale_area must be True or False"),
-    (lambda: augment.RandomZoomOut(side_range=(0.5, 1)), ValueError, "begin at 1 or more"),
-    (lambda: augment.RandomIoUCrop(sampler_options=[]), ValueError, "a list of overlaps"),
-    (lambda: augment.RandomIoUCrop(trials=0), ValueError, "trials must be at least 1"),
-    (lambda: augment.Compose([augment.Resize(8), augment.RandomIoUCrop()]), ValueError, "RandomIoUCrop() must come before Resize(8)"),
-    (lambda: augment.Compose([augment.CenterCrop(8), augment.RandomZoomOut()]), ValueError, "a crop after CenterCrop(8) must not be larger or pad, got RandomZoomOut()"),
-    (lambda: augment.Compose([augment.RandomCrop(0.5), augment.CenterCrop(8)]), ValueError, "a crop after RandomCrop(0.5) must not be larger or pad, got CenterCrop(8)"),
-    (lambda: pinfeed.Image(fill=3), ValueError, "fill needs a crop, a resize or padding"),
-    (
-        lambda: pinfeed.Collate(
-            pinfeed.Image(augment=augment.RandomShortestSize(800), pad_value=0)
-        )([np.zeros((8, 8, 3), np.uint8), np.zeros((1, 20_000, 3), np.uint8)]),
-        ValueError,
-        "sample 1: an image of (1, 20000) would be resized to (800, 16000000)",
-        "limit the longer edge with max_size",
-    ),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("call", "error", "words"), [(c, e, w) for c, e, *w in ERRORS])
-def test_errors(call, error, words):
-    check(call, error, *words)
-
-
 # The call, by its message.
 TOO_LARGE = {
     "Collate: sample 1: an image of (1, 20000) would be padded to (20000, 20000), more than 2**26 pixels; leave the sample out": (

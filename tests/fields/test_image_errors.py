@@ -88,6 +88,8 @@ BAD_SAMPLES = {
         f"PIL mode {mode}": (Image(), [PIXELS, PIL.Image.new(mode, (5, 4))], TypeError, "sample 1", "'RGB'", f"got {mode!r}")
         for mode in ("P", "1", "I")
     },
+    **{f"PIL mode {mode}": (Image(), [PIL.Image.new(mode, (5, 4))], TypeError, f".convert({mode.upper()!r}) undoes") for mode in ("La", "RGBa")},
+    "axes of PIL": (Image(input="CHW"), [PIXELS], TypeError, "sample 0: expected an array or a tensor with the axes CHW, got a PIL image; leave input"),
 }  # fmt: skip
 
 

@@ -1,6 +1,5 @@
 """Image compared with exact arithmetic: types, dtypes and sizes of images, class masks, and clips."""
 
-import itertools
 import math
 import re
 
@@ -464,21 +463,6 @@ def test_streaming(view, multiple_of, output, dtype):
     np.testing.assert_array_equal(bits(batch), bits(expected))
 
 
-@pytest.mark.parametrize("channels", [1, 2, 3, 4, 7])
-@pytest.mark.parametrize(
-    "view",
-    [np.s_[:], np.s_[:, ::-1], np.s_[..., ::-1], np.s_[:, ::-1, ::-1], np.s_[::2, ::-2]],
-    ids=["plain", "mirrored", "BGR", "mirrored BGR", "mirrored step"],
-)
-def test_pixels_in_any_order(isa, view, channels):
-    for size in [(1, 1), (2, 3), (9, 21), (33, 65)]:
-        images = [random_array((*size, channels), seed=i)[view] for i in range(2)]
-        for dtype, output in itertools.product(DTYPES, OUTPUTS):
-            field = image_field(dtype, input="HWC", output=output)
-            batch = pinfeed.Collate(field)(images)
-            assert_same_bits(batch, expected_batch(images, dtype=dtype, output=output))
-
-
 def test_images_of_different_strides_and_kinds():
     image = random_array((9, 21, 3))
     planes = np.ascontiguousarray(image.transpose(2, 0, 1)).transpose(1, 2, 0)
@@ -492,16 +476,6 @@ def test_images_of_different_strides_and_kinds():
     batch = pinfeed.Collate(pinfeed.Image(MEAN, STD))(images)
     one = expected_batch([image], mean=MEAN, std=STD)
     assert_same_bits(batch, np.repeat(one, len(images), axis=0))
-
-
-@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "LA", "CMYK", "YCbCr", "LAB", "HSV"])
-def test_pil_modes(mode):
-    bands = PIL.Image.new(mode, (1, 1)).getbands()
-    input, shape = ("HW", (9, 21)) if mode == "L" else ("HWC", (9, 21, len(bands)))
-    arrays = [random_array(shape, seed=i) for i in range(3)]
-    images = [PIL.Image.frombytes(mode, (21, 9), array.tobytes()) for array in arrays]
-    batch = pinfeed.Collate(pinfeed.Image(0.5, 0.25, input=input))(images)
-    assert_same_bits(batch, expected_batch(arrays, input=input, mean=0.5, std=0.25))
 
 
 # Images of different sizes in one batch: padding, sizes and masks.

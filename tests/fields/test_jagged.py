@@ -261,8 +261,8 @@ def test_bad_samples(bad):
 PADDED = np.zeros((2, 3))
 BAD_PADDED = {
     "no lengths": (PADDED, None, TypeError, "lengths must be given"),
-    "too long": (PADDED, [1, 4], ValueError, "from 0 to 3, got 4 for sample 1"),
-    "negative": (PADDED, [-1, 1], ValueError, "from 0 to 3, got -1 for sample 0"),
+    "too long": (PADDED, [1, 4], ValueError, "sample 1: expected from 0 to 3, got 4"),
+    "negative": (PADDED, [-1, 1], ValueError, "sample 0: expected from 0 to 3, got -1"),
     "too few": (PADDED, [1], ValueError, "(2,)", "(1,)"),
     "of two axes": (PADDED[..., None], [[1, 1]] * 2, ValueError, "1 axes, got 2"),
     "floats": (PADDED, [1.0, 2.0], TypeError, "integers"),

@@ -162,6 +162,7 @@ OF_TEXT = {
     ),
     "bytes": (pinfeed.Patches(7, dtype=torch.uint8, max_patches=9, grid=False), [(0, 147)]),
     "gray": (pinfeed.Patches(7, 0.5, max_patches=9, input="HW"), [(0, 49), (0, 3)]),
+    "one channel": (pinfeed.Patches(7, mean=(0.5,), std=(0.5,), max_patches=9), [(0, 49), (0, 3)]),
     "clips": (field(input="THWC"), [(0, 294), (0, 3)]),
 }  # fmt: skip
 
@@ -172,7 +173,7 @@ def test_a_batch_without_images(patches, shapes, samples):
     result = pinfeed.Collate(patches)(samples)
     parts = result if isinstance(result, tuple) else (result,)
     assert [tuple(part.shape) for part in parts] == shapes
-    size = (30, 40, 3)[: 2 if patches.input == "HW" else 3]
+    size = (30, 40, 1 if shapes[0] == (0, 49) else 3)[: 2 if patches.input == "HW" else 3]
     image = np.ones((2, *size) if patches.input == "THWC" else size, np.uint8)
     others = pinfeed.Collate(patches)([*samples, image])
     others = others if isinstance(others, tuple) else (others,)
@@ -231,26 +232,22 @@ def test_bad_images(samples, arguments, error, words):
     check(lambda: pinfeed.Collate(field(**arguments))(samples), error, *words)
 
 
-def test_bad_arguments():
-    check(lambda: field(mask=True), ValueError, "pass pad_to")
-    check(lambda: field(pad_to=9, cu_seqlens=True), ValueError, "row of its own")
-    check(lambda: field(pad_to=9, input="THWC"), ValueError, "clips")
-    check(lambda: field(grid=3), TypeError, "Patches: grid must be")
-    crop = field(augment=augment.RandomCrop(20))
-    check(lambda: crop.tokens(30, 40), ValueError, "augment changes the size", "patch_grid")
+RESIZE = augment.RandomResizedCrop(28)
+BAD_ARGUMENTS = {
+    "a mask": (lambda: field(mask=True), ValueError, "pass pad_to"),
+    "ends": (lambda: field(pad_to=9, cu_seqlens=True), ValueError, "row of its own"),
+    "clips": (lambda: field(pad_to=9, input="THWC"), ValueError, "clips"),
+    "a grid": (lambda: field(grid=3), TypeError, "Patches: grid must be"),
+    "tokens": (lambda: field(augment=augment.RandomCrop(20)).tokens(30, 40), ValueError, "augment changes the size", "patch_grid"),
+    "a resize": (lambda: field(augment=RESIZE), ValueError, "RandomResizedCrop", "max_pixels"),
+    "boxes": (lambda: field(augment=augment.RandomIoUCrop()), ValueError, "boxes", "RandomCrop"),
+    "a number": (lambda: field(augment=3), TypeError, "augment must be"),
+    "a deviation": (lambda: pinfeed.Patches(7, 0.5, 0), ValueError, "std must be positive"),
+    "whole batches": (lambda: list(pinfeed.DeviceLoader([torch.zeros(1, 30, 40, 3)], "cpu", fields=field())), TypeError, "collate_fn", "leave it out of fields"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD_ARGUMENTS)
+def test_bad_arguments(case):
+    check(*BAD_ARGUMENTS[case])
     assert field(augment=augment.RandomVerticalFlip()).tokens(30, 40) == field().tokens(30, 40)
-    resize = augment.RandomResizedCrop(28)
-    check(lambda: field(augment=resize), ValueError, "RandomResizedCrop", "max_pixels")
-    check(lambda: field(augment=augment.RandomIoUCrop()), ValueError, "boxes", "RandomCrop")
-    check(lambda: field(augment=3), TypeError, "augment must be")
-    check(lambda: pinfeed.Patches(7, 0.5, 0), ValueError, "std must be positive")
-    loader = pinfeed.DeviceLoader(
-        DataLoader([torch.zeros(30, 40, 3)], batch_size=1), "cpu", fields=field()
-    )
-    check(lambda: next(iter(loader)), TypeError, "collate_fn", "leave it out of fields")
-
-
-def test_no_gray_images():
-    values, grid = pinfeed.Collate(pinfeed.Patches(4, mean=(0.5,), std=(0.5,)))([[]])
-    assert values.shape == (0, 16)
-    assert grid.shape == (0, 3)

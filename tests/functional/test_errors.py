@@ -20,28 +20,10 @@ BAD_IMAGES = {
     "signed": (IMAGES.astype(np.int8), TypeError, "uint8", "int8"),
     "bool": (IMAGES.astype(np.bool_), TypeError, "uint8", "bool"),
     "one image": (IMAGES[0], ValueError, "(N, H, W, C)", "(4, 5, 3)"),
-    "clips": (
-        IMAGES[None],
-        ValueError,
-        "got uint8 (1, 2, 4, 5, 3)",
-        'for clips pass input="NTHWC"',
-    ),
+    "clips": (IMAGES[None], ValueError, "got uint8 (1, 2, 4, 5, 3)", 'for clips pass input="NTHWC"'),
     "0-d": (np.uint8(1)[...], ValueError, "0-d"),
     "list": ([IMAGES[0]], TypeError, "NumPy array or a torch tensor", "list"),
-}
-
-
-@pytest.mark.parametrize("bad", BAD_IMAGES.values(), ids=BAD_IMAGES.keys())
-def test_normalize_images(bad):
-    images, error, *words = bad
-    check(lambda: pinfeed.functional.normalize(images), error, "normalize", "images", *words)
-    out = torch.full((2, 3, 4, 5), 7.0)
-    # Either of two errors can be raised; nothing may be written.
-    with pytest.raises((TypeError, ValueError)):
-        pinfeed.functional.normalize(
-            images, out=out if isinstance(images, torch.Tensor) else out.numpy()
-        )
-    assert (out == 7).all()
+}  # fmt: skip
 
 
 BAD_ARGUMENTS = {
@@ -70,30 +52,17 @@ BAD_ARGUMENTS = {
     "dtype float64": ({"dtype": np.float64}, TypeError, "dtype", "float16", "float64"),
     "dtype uint8": ({"dtype": torch.uint8}, TypeError, "dtype", "float16", "uint8"),
     "dtype unknown": ({"dtype": "nope"}, TypeError, "dtype", "nope"),
-    "dtype bfloat16": ({"dtype": torch.bfloat16}, TypeError, "out must have dtype bfloat16"),
+    "dtype bfloat16": (
+        {"dtype": torch.bfloat16},
+        TypeError,
+        "NumPy has no bfloat16; pass tensors",
+        "float16",
+    ),
     "input": ({"input": "HCW"}, ValueError, "input", "NHWC", "'NHCW'"),
     "output": ({"output": "NHW"}, ValueError, "output", "NCHW", "'NHWC', got 'NHW'"),
     "clips": ({"input": "NTHWC"}, ValueError, "output", "['NCTHW', 'NTCHW', 'NTHWC']", "'NCHW'"),
     "no text": ({"input": 3}, ValueError, "input", "NHWC", "3"),
 }
-
-
-@pytest.mark.parametrize("bad", BAD_ARGUMENTS.values(), ids=BAD_ARGUMENTS.keys())
-def test_normalize_arguments(bad):
-    arguments, error, *words = bad
-    out = np.full((2, 3, 4, 5), 7, np.float32)
-    check(
-        lambda: pinfeed.functional.normalize(IMAGES, out=out, **arguments),
-        error,
-        "normalize",
-        *words,
-    )
-    assert (out == 7).all()
-
-
-def test_numpy_has_no_bfloat16():
-    words = "normalize: NumPy has no bfloat16; pass tensors", "float16"
-    check(lambda: pinfeed.functional.normalize(IMAGES, dtype=torch.bfloat16), TypeError, *words)
 
 
 BAD_PERMUTATIONS = {
@@ -106,12 +75,6 @@ BAD_PERMUTATIONS = {
     "larger": ((torch.zeros(1).expand(2**31, 2**31), "AB", "BA"), ValueError, "(2147483648, 2"),
     "more": ((torch.zeros(1).expand(2**30, 2**18), "AB", "BA"), MemoryError, ""),
 }
-
-
-@pytest.mark.parametrize("bad", BAD_PERMUTATIONS.values(), ids=BAD_PERMUTATIONS.keys())
-def test_permute(bad):
-    arguments, error, *words = bad
-    check(lambda: pinfeed.functional.permute(*arguments), error, "permute", *words)
 
 
 BAD_INDICES = {
@@ -143,19 +106,26 @@ BAD_INDICES = {
 }
 
 
-@pytest.mark.parametrize("bad", BAD_INDICES.values(), ids=BAD_INDICES.keys())
-def test_gather_indices(bad):
-    indices, error, *words = bad
-    out = np.full((2, 3), 7, np.float32)
-    check(
-        lambda: pinfeed.functional.gather(ROWS, indices, out=out),
-        error,
-        "gather",
-        "indices",
-        *words,
-    )
+# The call with a wrong value, words of its messages, the values, and an output that stays unchanged.
+CALLS = [
+    (pinfeed.functional.normalize, ("normalize", "images"), BAD_IMAGES, (2, 3, 4, 5)),
+    (lambda options, **out: pinfeed.functional.normalize(IMAGES, **options, **out), ("normalize",), BAD_ARGUMENTS, (2, 3, 4, 5)),
+    (lambda given, **out: pinfeed.functional.permute(*given, **out), ("permute",), BAD_PERMUTATIONS, (3, 4)),
+    (lambda indices, **out: pinfeed.functional.gather(ROWS, indices, **out), ("gather", "indices"), BAD_INDICES, (2, 3)),
+    (lambda array, **out: pinfeed.functional.gather(array, [0], **out), ("gather: array",), {"no rows": (np.array(1.0), ValueError, "0-d")}, ()),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("call", "words", "bad", "shape"),
+    [(call, words, bad, shape) for call, words, table, shape in CALLS for bad in table.values()],
+    ids=[f"{words[-1]}, {case}" for _, words, table, _ in CALLS for case in table],
+)
+def test_bad_calls(call, words, bad, shape):
+    value, error, *more = bad
+    check(lambda: call(value), error, *words, *more)
+    out = np.full(shape, 7, np.float32)
+    # Either of two errors can be raised; nothing may be written.
+    with pytest.raises((TypeError, ValueError, IndexError, MemoryError)):
+        call(value, out=out)
     assert (out == 7).all()
-
-
-def test_gather_of_no_rows():
-    check(lambda: pinfeed.functional.gather(np.array(1.0), [0]), ValueError, "gather: array", "0-d")

@@ -21,98 +21,66 @@ def integers(*numbers):
     return torch.tensor(numbers, dtype=torch.int64)
 
 
-NORMALIZE = {
-    "images must be uint8 with shape (N, H, W, C), got float32 (3, 5, 7, 3); convert with": {"images": IMAGES.float()},
-    "images must be uint8 with shape (N, H, W, C), got uint8 (5, 7, 3)": {"images": IMAGES[0]},
-    "input must be one of NHWC, NCHW, NHW, got HWC": {"input": "HWC"},
-    "output must be NCHW or NHWC, got CHW": {"output": "CHW"},
-    "channels_last requires output NCHW": {"output": "NHWC", "channels_last": True},
-    "dtype must be float32, float16, bfloat16 or uint8, got float64": {"dtype": torch.float64},
-    "mean must have one value, or one for each of the 3 channels, got 2": {"mean": [0.0, 1.0]},
-    "std must have one value, or one for each of the 3 channels, got 0": {"std": []},
-    "mean must be finite, got nan": {"mean": [float("nan")]},
-    "scale must be finite, got inf": {"scale": float("inf")},
-    "std must be positive": {"std": [1.0, -0.2, 1.0]},
-    "scale / std and mean / std must fit in float32, got scale": {"std": [1e-42]},
-    "mean, std and scale must be omitted with dtype uint8": {"dtype": torch.uint8, "mean": [0.5]},
-}  # fmt: skip
+VALID = {
+    "normalize_images": {"images": IMAGES},
+    "permute": {"images": IMAGES},
+    "pad_jagged": {"values": VALUES, "offsets": OFFSETS, "length": 7},
+    "unpad_to_jagged": {"padded": PADDED, "offsets": OFFSETS, "total": 12},
+}
+# The op, a part of its message, and the wrong arguments.
+BAD = [
+    ("normalize_images", "images must be uint8 with shape (N, H, W, C), got float32 (3, 5, 7, 3); convert with", {"images": IMAGES.float()}),
+    ("normalize_images", "images must be uint8 with shape (N, H, W, C), got uint8 (5, 7, 3)", {"images": IMAGES[0]}),
+    ("normalize_images", "input must be one of NHWC, NCHW, NHW, got HWC", {"input": "HWC"}),
+    ("normalize_images", "output must be NCHW or NHWC, got CHW", {"output": "CHW"}),
+    ("normalize_images", "channels_last requires output NCHW", {"output": "NHWC", "channels_last": True}),
+    ("normalize_images", "dtype must be float32, float16, bfloat16 or uint8, got float64", {"dtype": torch.float64}),
+    ("normalize_images", "mean must have one value, or one for each of the 3 channels, got 2", {"mean": [0.0, 1.0]}),
+    ("normalize_images", "std must have one value, or one for each of the 3 channels, got 0", {"std": []}),
+    ("normalize_images", "mean must be finite, got nan", {"mean": [float("nan")]}),
+    ("normalize_images", "scale must be finite, got inf", {"scale": float("inf")}),
+    ("normalize_images", "std must be positive", {"std": [1.0, -0.2, 1.0]}),
+    ("normalize_images", "scale / std and mean / std must fit in float32, got scale", {"std": [1e-42]}),
+    ("normalize_images", "mean, std and scale must be omitted with dtype uint8", {"dtype": torch.uint8, "mean": [0.5]}),
+    ("pad_jagged", "values must have shape (total, ...), got ()", {"values": torch.tensor(1.0)}),
+    ("pad_jagged", "offsets must be int64 with shape (B + 1,), got int32 (5,)", {"offsets": OFFSETS.int()}),
+    ("pad_jagged", "offsets must be int64 with shape (B + 1,), got int64 (0,)", {"offsets": OFFSETS[:0]}),
+    ("pad_jagged", "offsets must be int64 with shape (B + 1,), got int64 (1, 5)", {"offsets": OFFSETS[None]}),
+    ("pad_jagged", "offsets must not decrease and must be from 0 to 12, the number of rows, got 13 at position 1", {"offsets": integers(0, 13)}),
+    ("pad_jagged", "offsets must not decrease and must be from 0 to 12, the number of rows, got -1 at position 0", {"offsets": integers(-1, 3)}),
+    ("pad_jagged", "offsets must not decrease and must be from 0 to 12, the number of rows, got 2 at position 2", {"offsets": integers(0, 3, 2)}),
+    ("pad_jagged", "length must not be negative, got -1", {"length": -1}),
+    ("pad_jagged", "max_length must not be negative, got -2", {"max_length": -2}),
+    ("pad_jagged", "side must be right or left, got top", {"side": "top"}),
+    ("pad_jagged", "pad_value must be a value that float32 can hold, got 1e+39", {"pad_value": 1e39}),
+    ("pad_jagged", "pad_value must be a value that int64 can hold, got 0.5", {"values": VALUES.long(), "pad_value": 0.5}),
+    ("pad_jagged", "pad_value must be a value that bool can hold, got 2", {"values": VALUES.bool(), "pad_value": 2.0}),
+    ("pad_jagged", "the dtype of values must be bool, an integer, floating or complex dtype", {"values": VALUES.to(torch.float8_e5m2)}),
+    ("pad_jagged", "is too large for any memory", {"length": 2**62}),
+    ("unpad_to_jagged", "padded must have shape (B, L, ...), got (4,)", {"padded": PADDED[:, 0, 0]}),
+    ("unpad_to_jagged", "padded must have shape (B, L, ...) with 4 samples, one less than offsets, got (3, 7, 2)", {"padded": PADDED[:3]}),
+    ("unpad_to_jagged", "total must not be negative, got -1", {"total": -1}),
+    ("unpad_to_jagged", "offsets must not decrease and must be from 0 to 10, the number of rows, got 11", {"total": 10}),
+    ("unpad_to_jagged", "side must be right or left", {"side": ""}),
+    ("unpad_to_jagged", "from 0 to 0, the number of rows, got 5 at position 0", {"offsets": integers(5, 3, 9, 9, 9), "total": 0}),
+    ("unpad_to_jagged", "from 0 to 4, the number of rows, got 5 at position 0", {"padded": PADDED[..., :0], "offsets": integers(5, 3, 9, 9, 9), "total": 4}),
+    ("permute", "same letters, each once", {"input": "NHWC", "output": "NCH"}),
+    ("permute", "same letters, each once", {"input": "NHHC", "output": "NCHH"}),
+    ("permute", "an axis for each of the letters HWC, got shape (3, 5, 7, 3)", {"input": "HWC", "output": "CHW"}),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("message", NORMALIZE)
-def test_normalize_images(message):
-    arguments = {"images": IMAGES, **NORMALIZE[message]}
-    images = arguments.pop("images")
+@pytest.mark.parametrize(("op", "message", "wrong"), BAD)
+def test_bad_arguments(op, message, wrong):
+    arguments = VALID[op] | wrong
+    first = arguments.pop(next(iter(arguments)))
     with pytest.raises(INVALID, match=re.escape(message)) as raised:
-        P.normalize_images(images, **arguments)
-    assert str(raised.value).startswith("normalize_images: ")
+        getattr(P, op)(first, **arguments)
+    assert str(raised.value).startswith(f"{op}: ")
 
 
 def test_many_images_without_pixels_are_fast():
     assert P.normalize_images(IMAGES.new_empty(2**40, 0, 7, 3)).shape == (2**40, 3, 0, 7)
-
-
-JAGGED = {
-    "values must have shape (total, ...), got ()": {"values": torch.tensor(1.0)},
-    "offsets must be int64 with shape (B + 1,), got int32 (5,)": {"offsets": OFFSETS.int()},
-    "offsets must be int64 with shape (B + 1,), got int64 (0,)": {"offsets": OFFSETS[:0]},
-    "offsets must be int64 with shape (B + 1,), got int64 (1, 5)": {"offsets": OFFSETS[None]},
-    "offsets must not decrease and must be from 0 to 12, the number of rows, got 13 at position 1": {"offsets": integers(0, 13)},
-    "offsets must not decrease and must be from 0 to 12, the number of rows, got -1 at position 0": {"offsets": integers(-1, 3)},
-    "offsets must not decrease and must be from 0 to 12, the number of rows, got 2 at position 2": {"offsets": integers(0, 3, 2)},
-    "length must not be negative, got -1": {"length": -1},
-    "max_length must not be negative, got -2": {"max_length": -2},
-    "side must be right or left, got top": {"side": "top"},
-    "pad_value must be a value that float32 can hold, got 1e+39": {"pad_value": 1e39},
-    "pad_value must be a value that int64 can hold, got 0.5": {"values": VALUES.long(), "pad_value": 0.5},
-    "pad_value must be a value that bool can hold, got 2": {"values": VALUES.bool(), "pad_value": 2.0},
-    "the dtype of values must be bool, an integer, floating or complex dtype": {"values": VALUES.to(torch.float8_e5m2)},
-    "is too large for any memory": {"length": 2**62},
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("message", JAGGED)
-def test_pad_jagged(message):
-    arguments = {"values": VALUES, "offsets": OFFSETS, "length": 7, **JAGGED[message]}
-    with pytest.raises(INVALID, match=re.escape(message)) as raised:
-        P.pad_jagged(**arguments)
-    assert str(raised.value).startswith("pad_jagged: ")
-
-
-UNPAD = {
-    "padded must have shape (B, L, ...), got (4,)": {"padded": PADDED[:, 0, 0]},
-    "padded must have shape (B, L, ...) with 4 samples, one less than offsets, got (3, 7, 2)": {"padded": PADDED[:3]},
-    "total must not be negative, got -1": {"total": -1},
-    "offsets must not decrease and must be from 0 to 10, the number of rows, got 11": {"total": 10},
-    "side must be right or left": {"side": ""},
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("message", UNPAD)
-def test_unpad_to_jagged(message):
-    arguments = {"padded": PADDED, "offsets": OFFSETS, "total": 12, **UNPAD[message]}
-    with pytest.raises(INVALID, match=re.escape(message)):
-        P.unpad_to_jagged(**arguments)
-
-
-@pytest.mark.parametrize("padded", [PADDED, PADDED[..., :0]], ids=["no rows", "empty rows"])
-def test_unpad_to_jagged_of_no_samples(padded):
-    total = 0 if padded.numel() else 4
-    message = f"from 0 to {total}, the number of rows, got 5 at position 0"
-    with pytest.raises(INVALID, match=message):
-        P.unpad_to_jagged(padded, integers(5, 3, 9, 9, 9), total)
-
-
-@pytest.mark.parametrize(
-    ("letters", "message"),
-    [
-        (("NHWC", "NCH"), "same letters, each once"),
-        (("NHHC", "NCHH"), "same letters, each once"),
-        (("HWC", "CHW"), r"an axis for each of the letters HWC, got shape \(3, 5, 7, 3\)"),
-    ],
-)
-def test_permute(letters, message):
-    with pytest.raises(INVALID, match=message):
-        P.permute(IMAGES, *letters)
 
 
 def test_fakes_check_arguments_that_determine_shapes():

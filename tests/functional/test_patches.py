@@ -133,27 +133,11 @@ def test_resized_patches_equal_patches_of_the_resized_image(isa, dtype, interpol
         frames = [image, image[::-1], image[:, ::-1]]
         clip = np.stack(frames)
         rule = {"merge": 2, "min_pixels": 40**2, "max_pixels": 120**2}
-        values, grid = pinfeed.functional.patchify(
-            [clip],
-            7,
-            MEAN,
-            STD,
-            input="THWC",
-            temporal=2,
-            order=order,
-            interpolation=interpolation,
-            **rule,
-        )
+        how = {"input": "THWC", "temporal": 2, "order": order, "interpolation": interpolation}
+        values, grid = pinfeed.functional.patchify([clip], 7, MEAN, STD, **how, **rule)
         size = tuple(int(side) * 7 for side in grid[0, 1:])
-        resized = pinfeed.Collate(
-            pinfeed.Image(
-                MEAN,
-                STD,
-                output="HWC",
-                augment=pinfeed.augment.Resize(size),
-                interpolation=interpolation,
-            )
-        )(frames)
+        options = {"augment": pinfeed.augment.Resize(size), "interpolation": interpolation}
+        resized = pinfeed.Collate(pinfeed.Image(MEAN, STD, output="HWC", **options))(frames)
         expected = reference.patches(resized.numpy(), 7, 2, 2, order)
         assert_same_bits(values, expected)
 
@@ -191,102 +175,72 @@ def test_an_empty_list():
         assert (values.dtype, values.shape, grid.shape) == (torch.bfloat16, (0, 80), (0, 3))
 
 
-def test_bad_input_leaves_out_untouched():
+GOOD = np.zeros((8, 12, 3), np.uint8)
+BAD_IMAGES = [
+    ([GOOD, np.zeros((8, 13, 3), np.uint8)], ValueError, "sample 1"),
+    ([GOOD, GOOD[..., 0]], ValueError, "sample 1"),
+    ([GOOD, np.zeros((8, 12, 4), np.uint8)], ValueError, "RGB"),
+    ([np.zeros((8, 8, 4), np.uint8)], ValueError, '.convert("RGB")'),
+    ([GOOD[..., :1]], ValueError, "expected 3 channels, one for each value of mean and std, got 1"),
+    ([GOOD.astype(np.int64)], TypeError, "astype(np.uint8)"),
+    ([GOOD], ValueError, "(6, 48)"),
+    ([], ValueError, "out must have shape (0, 48), got (12, 48)"),
+    ("", TypeError, "must be a list of images"),
+    (iter([GOOD]), TypeError, "images must be a list"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("images", "error", "words"), BAD_IMAGES, ids=range(len(BAD_IMAGES)))
+def test_bad_input_leaves_out_untouched(images, error, words):
     out = np.full((12, 48), 7, np.float32)
-    for images, error, words in [
-        ([np.zeros((8, 12, 3), np.uint8), np.zeros((8, 13, 3), np.uint8)], ValueError, "sample 1"),
-        ([np.zeros((8, 12, 3), np.uint8), np.zeros((8, 12), np.uint8)], ValueError, "sample 1"),
-        ([np.zeros((8, 12, 3), np.uint8), np.zeros((8, 12, 4), np.uint8)], ValueError, "RGB"),
-        (
-            [np.zeros((8, 12, 1), np.uint8)],
-            ValueError,
-            "expected 3 channels, one for each value of mean and std, got 1",
-        ),
-        ([np.zeros((8, 12, 3), np.int64)], TypeError, "astype(np.uint8)"),
-        ([np.zeros((8, 12, 3), np.uint8)], ValueError, "(6, 48)"),
-        ([], ValueError, "out must have shape (0, 48), got (12, 48)"),
-        ("", TypeError, "must be a list of images"),
-    ]:
-        check(
-            lambda images=images: pinfeed.functional.patchify(images, 4, MEAN, STD, out=out),
-            error,
-            words,
-        )
+    check(lambda: pinfeed.functional.patchify(images, 4, MEAN, STD, out=out), error, words)
     assert (out == 7).all()
 
 
-BAD = [
-    ({"merge": 0}, ValueError, "merge must be at least 1"),
-    ({"merge": 2, "multiple_of": 3}, ValueError, "multiple_of must be a multiple of merge"),
-    ({"min_pixels": 5}, ValueError, "must be passed together"),
-    ({"min_pixels": 6, "max_pixels": 5}, ValueError, "at most max_pixels"),
-    ({"max_patches": 6, "merge": 2}, ValueError, "can't be combined"),
-    ({"max_patches": 6, "min_pixels": 5, "max_pixels": 9}, ValueError, "can't be combined"),
-    ({"min_pixels": 0, "max_pixels": 9}, ValueError, "min_pixels must be from 1"),
-    ({"max_patches": 1.5}, TypeError, "must be an integer"),
-]
+RULE = {"min_pixels": 100, "max_pixels": 10_000}
+COLUMNS = np.array([40, 40, 9000]), np.array([40, 42, 40])
+# Sizes and arguments of patch_grid.
+BAD_GRIDS = [
+    ((8, 8), {"merge": 0}, ValueError, "merge must be at least 1"),
+    ((8, 8), {"merge": 2, "multiple_of": 3}, ValueError, "multiple_of must be a multiple of merge"),
+    ((8, 8), {"min_pixels": 5}, ValueError, "must be passed together"),
+    ((8, 8), {"min_pixels": 6, "max_pixels": 5}, ValueError, "at most max_pixels"),
+    ((8, 8), {"max_patches": 6, "merge": 2}, ValueError, "can't be combined"),
+    ((8, 8), {"max_patches": 6, "min_pixels": 5, "max_pixels": 9}, ValueError, "can't be combined"),
+    ((8, 8), {"min_pixels": 0, "max_pixels": 9}, ValueError, "min_pixels must be from 1"),
+    ((8, 8), {"max_patches": 1.5}, TypeError, "must be an integer"),
+    (COLUMNS, {"merge": 2}, ValueError, "sample 1", "multiples of 8"),
+    (COLUMNS, RULE, ValueError, "sample 2", "200 times", "crop"),
+    ((40, 30), {"min_side": 32, **RULE}, ValueError, "at least 32"),
+    ((0, 30), RULE, ValueError, "at least 1"),
+    ((4.5, 30), RULE, TypeError, "must be integers"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("arguments", "error", "words"), BAD, ids=lambda value: str(value))
-def test_bad_arguments(arguments, error, words):
-    check(lambda: pinfeed.functional.patch_grid(8, 8, 4, **arguments), error, "patch_grid", words)
+@pytest.mark.parametrize("bad", BAD_GRIDS, ids=range(len(BAD_GRIDS)))
+def test_bad_grids(bad):
+    sizes, arguments, error, *words = bad
     check(
-        lambda: pinfeed.functional.patchify(np.zeros((1, 8, 8, 1), np.uint8), 4, **arguments),
-        error,
-        words,
+        lambda: pinfeed.functional.patch_grid(*sizes, 4, **arguments), error, "patch_grid", *words
     )
+    if np.array_equal(sizes, (8, 8)):
+        images = np.zeros((1, 8, 8, 1), np.uint8)
+        check(lambda: pinfeed.functional.patchify(images, 4, **arguments), error, *words)
 
 
-def test_sizes_that_cannot_be_cut():
-    sizes = np.array([40, 40, 9000]), np.array([40, 42, 40])
-    check(
-        lambda: pinfeed.functional.patch_grid(*sizes, 4, merge=2),
-        ValueError,
-        "sample 1",
-        "multiples of 8",
-    )
-    rule = {"min_pixels": 100, "max_pixels": 10_000}
-    check(
-        lambda: pinfeed.functional.patch_grid(*sizes, 4, **rule),
-        ValueError,
-        "sample 2",
-        "200 times",
-        "crop",
-    )
-    check(
-        lambda: pinfeed.functional.patch_grid(40, 30, 4, min_side=32, **rule),
-        ValueError,
-        "at least 32",
-    )
-    check(lambda: pinfeed.functional.patch_grid(0, 30, 4, **rule), ValueError, "at least 1")
-    check(lambda: pinfeed.functional.patch_grid(4.5, 30, 4, **rule), TypeError, "must be integers")
-    for keyword, value in (("order", "WHC"), ("dtype", torch.int64), ("interpolation", "area")):
-        check(
-            lambda k=keyword, v=value: pinfeed.functional.patchify([], 4, **{k: v}),
-            ValueError,
-            keyword,
-        )
-    images = np.zeros((1, 8, 8, 1), np.uint8)
-    check(
-        lambda: pinfeed.functional.patchify(images, 4, dtype="bfloat16"), TypeError, "pass tensors"
-    )
-    check(
-        lambda: pinfeed.functional.patchify([], 4, 0.5, dtype=torch.uint8),
-        ValueError,
-        "keeps values",
-    )
-    check(lambda: pinfeed.functional.patchify(iter(images), 4), TypeError, "images must be a list")
-    rgba = [np.zeros((8, 8, 4), np.uint8)]
-    check(lambda: pinfeed.functional.patchify(rgba, 4, MEAN, STD), ValueError, '.convert("RGB")')
+CLIPS = [np.zeros((3, 8, 8, 3), np.uint8), np.zeros((2, 8, 9, 3), np.uint8)]
+BAD_PATCHES = [
+    ([], {"order": "WHC"}, ValueError, "order"),
+    ([], {"dtype": torch.int64}, ValueError, "dtype"),
+    ([], {"interpolation": "area"}, ValueError, "interpolation"),
+    ([], {"mean": 0.5, "dtype": torch.uint8}, ValueError, "keeps values"),
+    (GOOD[None], {"dtype": "bfloat16"}, TypeError, "pass tensors"),
+    (CLIPS, {"input": "THWC", "temporal": 2}, ValueError, "sample 1", "multiples of 4"),  # not frame 3
+    ([CLIPS[0], CLIPS[0][:0]], {"input": "THWC"}, ValueError, "sample 1: expected a clip of at least one frame"),
+]  # fmt: skip
 
 
-def test_messages_count_clips_not_frames():
-    clips = [np.zeros((3, 8, 8, 3), np.uint8), np.zeros((2, 8, 9, 3), np.uint8)]
-    check(
-        lambda: pinfeed.functional.patchify(clips, 4, input="THWC", temporal=2),
-        ValueError,
-        "sample 1",
-        "multiples of 4",
-    )
-    clips[1] = clips[0][:0]
-    check(lambda: pinfeed.functional.patchify(clips, 4, input="THWC"), ValueError, "sample 1: expected a clip of at least one frame")  # fmt: skip
+@pytest.mark.parametrize("bad", BAD_PATCHES, ids=range(len(BAD_PATCHES)))
+def test_bad_patches(bad):
+    images, arguments, error, *words = bad
+    check(lambda: pinfeed.functional.patchify(images, 4, **arguments), error, *words)

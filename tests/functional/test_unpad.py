@@ -91,29 +91,11 @@ def test_empty_batches():
 
 
 BAD = {
-    "too long": (
-        PADDED,
-        [3, 4],
-        {},
-        ValueError,
-        "lengths of sample 1: expected from 0 to 3, got 4",
-    ),
-    "negative": (
-        PADDED,
-        [-1, 3],
-        {},
-        ValueError,
-        "lengths of sample 0: expected from 0 to 3, got -1",
-    ),
+    "too long": (PADDED, [3, 4], {}, ValueError, "lengths of sample 1: expected from 0 to 3, got 4"),
+    "negative": (PADDED, [-1, 3], {}, ValueError, "lengths of sample 0: expected from 0 to 3, got -1"),
     "far too long": (PADDED, np.array([0, 2**64 - 1], np.uint64), {}, ValueError, "sample 1"),
     "beyond integers": (PADDED, [1, 2**70], {}, (TypeError, ValueError), "lengths"),
-    "second axis": (
-        PADDED,
-        [[1, 4], [1, 5]],
-        {},
-        ValueError,
-        "lengths of sample 1: expected from 0 to 4, got 5",
-    ),
+    "second axis": (PADDED, [[1, 4], [1, 5]], {}, ValueError, "lengths of sample 1: expected from 0 to 4, got 5"),
     "too few": (PADDED, [1], {}, ValueError, "(2,) or (2, n), got (1,)"),
     "of 3 axes": (PADDED, [[1, 1, 1]] * 2, {}, ValueError, "1 to 2 axes, got 3"),
     "of no axes": (PADDED, np.zeros((2, 0), int), {}, ValueError, "1 to 2 axes, got 0"),
@@ -121,13 +103,7 @@ BAD = {
     "floats": (PADDED, [1.0, 2.0], {}, TypeError, "integers, got float64"),
     "bools": (PADDED, [True, False], {}, TypeError, "integers, got bool"),
     "strings": (PADDED, ["1", "2"], {}, TypeError, "integers"),
-    "ragged": (
-        PADDED,
-        [[1], [1, 2]],
-        {},
-        ValueError,
-        "expected shape (2,) or (2, n), got [[1], [1, 2]]",
-    ),
+    "ragged": (PADDED, [[1], [1, 2]], {}, ValueError, "expected shape (2,) or (2, n), got [[1], [1, 2]]"),
     "no lengths": (PADDED, None, {}, TypeError, "lengths must be given"),
     "no lengths in it": (pinfeed.Padded(PADDED), None, {}, TypeError, "lengths must be given"),
     "1-D": (PADDED[0, 0], [1] * 4, {}, ValueError, "padded must have shape (B, L, ...)", "(4,)"),
@@ -135,7 +111,7 @@ BAD = {
     "list": ([[1]], [1], {}, TypeError, "padded must be", "list"),
     "side": (PADDED, [1, 1], {"side": "both"}, ValueError, "side must be", "'both'"),
     "axes": (PADDED[..., 0], [1, 2], {"axes": 1}, ValueError, "axes of 1-D samples, got 1"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
