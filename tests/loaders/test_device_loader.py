@@ -172,6 +172,9 @@ def test_length_and_attributes_come_from_the_loader():
     loader.set_epoch = lambda epoch: sampler.set_epoch(epoch + 1)  # the loader's own comes first
     batches.set_epoch(3)
     assert sampler.epoch == 4
+    inner = torch.utils.data.BatchSampler(sampler, 2, drop_last=False)
+    on_cpu(DataLoader(dataset, batch_sampler=inner)).set_epoch(7)
+    assert sampler.epoch == 7
 
 
 def test_set_epoch_of_a_batch_sampler():
@@ -264,11 +267,3 @@ def test_errors_explain_why_a_device_cannot_be_used(reason, monkeypatch):
 
 def test_no_device_is_touched_before_a_loop_begins():
     run_program("no_device_touched", fresh=True)
-
-
-def test_set_epoch_of_a_sampler_in_a_batch_sampler():
-    dataset = TensorDataset(torch.arange(10))
-    sampler = torch.utils.data.DistributedSampler(dataset, num_replicas=2, rank=0)
-    batches = torch.utils.data.BatchSampler(sampler, 2, drop_last=False)
-    on_cpu(DataLoader(dataset, batch_sampler=batches)).set_epoch(3)
-    assert sampler.epoch == 3

@@ -146,7 +146,9 @@ def test_close_while_another_thread_waits_for_a_batch():
     assert results[0] in (1, "end")
 
 
-def test_a_loader_that_blocks_does_not_block_a_break():
+def test_a_loader_that_blocks_does_not_block_a_break(monkeypatch):
+    monkeypatch.setattr(Prefetcher.close, "__defaults__", (0.1,))
+
     def loader():
         yield 0
         gate.wait(60)
@@ -158,7 +160,7 @@ def test_a_loader_that_blocks_does_not_block_a_break():
     start = time.monotonic()
     for _ in on_cpu(source):
         break
-    assert time.monotonic() - start > 0.9
+    assert 0.09 < time.monotonic() - start < 50
     (thread,) = feeding_threads()
     with no_garbage_collection():  # it returns with an error that nobody receives
         gate.set()
@@ -250,7 +252,7 @@ def killed(index):
 
 def test_a_worker_that_is_killed():
     with pytest.raises(RuntimeError, match=r"DataLoader (worker.*(killed|exited)|timed out)"):
-        list(with_workers(20, killed, 2))
+        list(with_workers(20, killed, 1))
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and feeding_threads():
         time.sleep(0.01)  # the thread checks the workers once per timeout

@@ -64,11 +64,11 @@ HOLDS = {
 
 
 @pytest.mark.parametrize("hold", HOLDS)
-def test_held_batches_survive_1000_batches(hold, batch_at):
+def test_held_batches_survive_later_batches(hold, batch_at):
     held = HOLDS[hold](batch_at(0))
     parts = held if isinstance(held, tuple) else [held]
     before = [digest(part) for part in parts]
-    for i in range(1000):
+    for i in range(200):
         batch_at(1 + i % 100)
     assert [digest(part) for part in parts] == before
 

@@ -353,7 +353,7 @@ def test_a_dataset_that_collates_does_not_wait_for_a_main_process_that_holds_a_b
 
 def test_a_batch_of_several_entries_waits_for_the_main_process(limited):
     samples = [{"x": np.full((250, 100), i, np.float32), "y": np.zeros(25_000)} for i in range(8)]
-    options = {"batch_size": 2, "num_workers": 1, "collate_fn": pinfeed.Collate(), "timeout": 2}
+    options = {"batch_size": 2, "num_workers": 1, "collate_fn": pinfeed.Collate(), "timeout": 1}
     iterator = iter(loader(samples, **options))
     first = next(iterator)
     with pytest.raises(RuntimeError, match="timed out"):  # the worker waits longer
@@ -408,7 +408,7 @@ def test_varying_sizes_and_empty_batches():
 
 
 def test_slots_grow_with_the_batches():
-    samples = [np.full(5_000 + 50 * i, i) for i in range(1000)]
+    samples = [np.full(5_000 + 200 * i, i) for i in range(250)]
     for i, batch in enumerate(loader(samples, collate_fn=pinfeed.Collate(), batch_size=1)):
         assert (batch == i).all()
         # Eight slots of up to 450 kB, not one per size.
@@ -418,7 +418,7 @@ def test_slots_grow_with_the_batches():
 
 def test_many_held_batches():
     kept = deque(maxlen=50)
-    samples = [np.full(5_000, i) for i in range(500)]
+    samples = [np.full(5_000, i) for i in range(200)]
     for i, batch in enumerate(loader(samples, collate_fn=pinfeed.Collate(), batch_size=1)):
         kept.append(batch)
         assert (kept[0] == max(0, i - 49)).all()

@@ -38,6 +38,14 @@ def maker(kind, data, options):
 
 SAMPLERS = {name: maker(*row) for name, row in DATA.items()}
 every_sampler = pytest.mark.parametrize("make", SAMPLERS.values(), ids=SAMPLERS)
+# Starting workers is slow. They receive batches, which are alike, except that some carry rows or copies.
+with_workers = pytest.mark.parametrize(
+    ("make", "workers"),
+    [
+        *(pytest.param(make, 0, id=name) for name, make in SAMPLERS.items()),
+        *(pytest.param(SAMPLERS[name], 2, id=f"{name}, workers") for name in ("pack", "weighted")),
+    ],
+)
 
 
 def lists(batches):
@@ -93,8 +101,7 @@ def test_each_pass_starts_the_next_epoch(make):
     assert lists(sampler) == expected[2]
 
 
-@every_sampler
-@pytest.mark.parametrize("workers", [0, 2])
+@with_workers
 def test_each_loop_over_a_loader_starts_the_next_epoch(make, workers):
     expected = epochs(make, 4)
     for persistent in {False, workers > 0}:
@@ -127,20 +134,24 @@ def test_attributes_are_read_only(make):
         assert repr(copied) == repr(sampler)
 
 
-@every_sampler
-def test_subclasses_can_have_attributes(make):
-    class Counting(type(make())):
+@pytest.mark.parametrize(("kind", "data", "options"), DATA.values(), ids=DATA)
+def test_subclasses_can_have_attributes(kind, data, options):
+    class Counting(kind):
         total = property(
             lambda self: self._total, lambda self, value: setattr(self, "_total", value)
         )
 
+        def __init__(self, data, **options):
+            self.seed = 2**70
+            super().__init__(data, seed=2**70, **options)
+            self.calls = 0
+
         def __iter__(self):
-            self.calls = getattr(self, "calls", 0) + 1
+            self.calls += 1
             self.total = self.calls
             return super().__iter__()
 
-    sampler = make()
-    sampler.__class__ = Counting
+    sampler = Counting(data, **options)
     for number in (1, 2):
         assert list(sampler)
         assert sampler.calls == sampler.total == number
@@ -235,8 +246,7 @@ def test_set_epoch_during_a_running_pass(make):
     assert lists(sampler) == expected[2]  # otherwise this is the next pass
 
 
-@every_sampler
-@pytest.mark.parametrize("workers", [0, 2])
+@with_workers
 def test_set_epoch_in_a_loop_keeps_the_state(make, workers):
     def new_loader():
         return pinfeed.DeviceLoader(loader_of(make(), workers), "cpu", prefetch=4)
@@ -426,8 +436,7 @@ def test_bad_states(make):
 # Loaders
 
 
-@every_sampler
-@pytest.mark.parametrize("workers", [0, 2])
+@with_workers
 def test_a_stateful_loader_resumes(make, workers):
     def new_loader():
         return StatefulDataLoader(
@@ -460,8 +469,7 @@ def test_the_loop_counts_if_workers_are_ahead(make):
         assert lists(other) == expected[trained:]
 
 
-@every_sampler
-@pytest.mark.parametrize("workers", [0, 2])
+@with_workers
 def test_the_state_of_a_device_loader_counts_received_batches(make, workers):
     def new_loader(levels):
         loader = loader_of(make(), workers)
@@ -684,19 +692,3 @@ def test_the_column_is_read_once(make):
     sampler = make(data=column)
     column[:] = 1
     assert lists(sampler) == epochs(make, 1)[0]
-
-
-def test_a_subclass_can_set_unrelated_attributes():
-    class Counted(pinfeed.samplers.ShuffleSampler):
-        def __init__(self, dataset, batch_size, seed):
-            self.seed = seed
-            super().__init__(dataset, batch_size, seed=seed)
-            self.dataset, self.count = dataset, 0
-
-        def __iter__(self):
-            self.count += 1
-            return super().__iter__()
-
-    sampler = Counted(range(10), 3, 2**70)
-    assert [len(list(sampler)) for _ in range(2)] == [4, 4]
-    assert sampler.count == 2
