@@ -17,6 +17,7 @@ import pinfeed
 from loaders import Generated, on_cpu
 from messages import check
 from pinfeed.loaders.device_loader import DeviceLoader
+from pinfeed.samplers import ShuffleSampler
 from pinfeed.structure import entries
 from programs import run_program
 from samples import STRUCTURES
@@ -190,10 +191,11 @@ def test_set_epoch_of_a_batch_sampler():
 
 
 class Repeated(DeviceLoader):
-    """A subclass with its own arguments."""
+    """A subclass with its own arguments, and a state."""
 
     def __init__(self, *, times):
-        super().__init__([1, 2] * times, "cpu", prefetch=3)
+        sampler = ShuffleSampler(2 * times, 1, shuffle=False)
+        super().__init__(DataLoader(range(2 * times), batch_sampler=sampler), "cpu", prefetch=3)
         self.times = times
 
 
@@ -205,11 +207,17 @@ def test_copies_of_a_subclass(copied):
     batches.name = "training"
     running = iter(batches)
     next(running)
+    state = batches.state_dict()
     other = copied(batches)
     assert type(other) is Repeated
     assert (other.times, other.name, other.prefetch) == (2, "training", 3)
-    assert list(other) == list(batches) == [1, 2, 1, 2]
-    assert list(running) == [2, 1, 2]
+    assert list(running) == [1, 2, 3]
+    batches.load_state_dict(state)
+    other = copied(on_cpu(batches))
+    assert other.state_dict() == state
+    assert list(other) == [1, 2, 3]
+    if copied is not copy.copy:  # which shares the sampler
+        assert list(batches) == [1, 2, 3]
 
 
 def test_repr():

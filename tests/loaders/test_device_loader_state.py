@@ -1,7 +1,5 @@
 """The statistics of a DeviceLoader's loop, and the state of its loader."""
 
-import copy
-import pickle
 import time
 
 import numpy as np
@@ -215,22 +213,6 @@ def test_a_failing_state_raises_when_requested():
 )
 def test_a_state_in_a_signal_handler(place, saved):
     assert run_program("state_in_a_handler", place, timeout=60) == f"{saved}\n"
-
-
-@pytest.mark.parametrize(
-    "a_copy", [copy.deepcopy, lambda loader: pickle.loads(pickle.dumps(loader))]
-)
-@pytest.mark.parametrize("levels", [1, 2])
-def test_copies_with_a_loaded_state(levels, a_copy):
-    batches = Stateful()
-    for _ in range(levels):
-        batches = on_cpu(batches)
-    batches.load_state_dict({"position": 7})
-    other = a_copy(batches)
-    assert other.state_dict() == batches.state_dict()
-    for each in (batches, other):
-        assert list(each) == [7, 8, 9]
-        assert list(each) == list(range(10))
 
 
 def test_a_loader_without_a_state():

@@ -76,20 +76,6 @@ def test_draws_without_replacement_have_the_right_probabilities():
     assert_likely(counts, shares)
 
 
-@pytest.mark.parametrize("replacement", [True, False])
-@pytest.mark.parametrize("world_size", [1, 2, 3])
-def test_ranks_share_one_epoch(replacement, world_size):
-    weights = np.arange(1, 101)
-    options = {"num_samples": 60, "replacement": replacement, "seed": 3}
-    (expected,) = WeightedSampler(weights, batch_size=60, **options)
-    ranks = [
-        list(WeightedSampler(weights, batch_size=10, **options, rank=rank, world_size=world_size))
-        for rank in range(world_size)
-    ]
-    steps = [batch for step in zip(*ranks, strict=True) for batch in step]
-    assert np.concatenate(steps).tolist() == expected.tolist()
-
-
 @pytest.mark.parametrize("missing", [None, float("nan")], ids=repr)
 @pytest.mark.parametrize("labels", [["a", "b", "a"], [0, 1, 0], np.array([0.0, 1, 0])], ids=repr)
 def test_missing_labels(labels, missing):
