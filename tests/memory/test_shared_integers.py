@@ -13,8 +13,7 @@ STEPS = 3000
 
 def count(cells):
     for _ in range(STEPS):
-        while not cells.compare_exchange(1, value := int(cells.values[1]), value + 1):
-            pass
+        cells.increment(1)
 
 
 def test_no_increment_of_several_processes_is_lost():

@@ -68,20 +68,15 @@ class OneStreamTransfer(Transfer):
 
     @override
     def send(self, batch: Any) -> InFlight:
-        size = 0
-
-        def move(entry: Any) -> Any:
-            nonlocal size
-            moved_batch = moved(entry, self._device)
-            if (
-                moved_batch is not entry
-                and isinstance(moved_batch, torch.Tensor)
-                and has_own_memory(moved_batch)
-            ):
-                size += moved_batch.nbytes
-            return moved_batch
-
-        return InFlight(map_movable(move, self._plan.apply(batch, batch)), size)
+        batch = self._plan.apply(batch, batch)
+        size = sum(
+            entry.nbytes
+            for entry in _movable_in(batch)
+            if isinstance(entry, torch.Tensor)
+            and has_own_memory(entry)
+            and entry.device != self._device
+        )
+        return InFlight(map_movable(lambda entry: moved(entry, self._device), batch), size)
 
 
 class StreamTransfer(Transfer):
@@ -105,8 +100,7 @@ class StreamTransfer(Transfer):
         accelerator = self._accelerator
         if not self._are_fields_there:
             batch = self._plan.apply(batch, batch)
-        entries: list[Any] = []
-        map_movable(lambda entry: entries.append(entry) or entry, batch)  # type: ignore[func-returns-value]
+        entries = _movable_in(batch)
         copies = {i: _TensorCopy(entry) for i, entry in enumerate(entries) if _is_only_bytes(entry)}
         others = [i for i in range(len(entries)) if i not in copies]
         events = []
@@ -275,6 +269,13 @@ def map_movable(function: Callable[[Any], Any], batch: Any) -> Any:
 
     is_entry = lambda node: isinstance(node, _WHOLE) or _moves_itself(node)
     return structure.map_entries(changed, batch, is_entry)
+
+
+def _movable_in(batch: Any) -> list[Any]:
+    """Returns the entries that `map_movable` passes to its function."""
+    entries: list[Any] = []
+    map_movable(lambda entry: entries.append(entry) or entry, batch)  # type: ignore[func-returns-value]
+    return entries
 
 
 def _moves_itself(node: Any) -> bool:

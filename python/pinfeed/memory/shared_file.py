@@ -154,6 +154,11 @@ class SharedIntegers:
         """Atomically replaces a value if it equals ``expected``; returns whether it did."""
         return _core.compare_exchange(self.values, index, expected, desired)
 
+    def increment(self, index: int) -> None:
+        """Atomically adds 1 to a value."""
+        while not self.compare_exchange(index, value := int(self.values[index]), value + 1):
+            pass
+
     def __getstate__(self) -> Any:
         is_for_worker = context.get_spawning_popen() is not None
         return self._file if is_for_worker else self.values.copy()

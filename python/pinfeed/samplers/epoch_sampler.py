@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +24,6 @@ from pinfeed.arguments import (
 from pinfeed.batches import IndexBatch
 from pinfeed.ranks import checked_ranks, is_accelerate_in_charge, ranks_now
 from pinfeed.samplers.epoch_clock import EpochClock
-
-_P = TypeVar("_P")
 
 
 class EpochSampler(Sampler[Any]):
@@ -51,6 +49,9 @@ class EpochSampler(Sampler[Any]):
 
     #: The attributes that `repr` shows before them.
     SHOWN: ClassVar[tuple[str, ...]] = ()
+
+    #: The identity of the data in a state: the number of samples, and a checksum if it has one.
+    _data_identity: Mapping[str, int]
 
     def __init__(self, seed: Any, rank: Any, world_size: Any, /, **flags: Any) -> None:
         require_flags(self._name, **flags)
@@ -114,17 +115,17 @@ class EpochSampler(Sampler[Any]):
         """A function that draws the epoch of a pass if it wasn't set. None: epochs are counted."""
         return None
 
-    @abstractmethod
-    def data_identity(self) -> dict[str, Any]:
-        """Returns the identity of the data: ints, bools, None."""
+    def _plan(self, epoch: int, world_size: int) -> Any:
+        """Returns a subclass's plan of an epoch."""
+        raise NotImplementedError
 
-    def _cached_plan(self, plan: Callable[[int, int], _P], epoch: int) -> _P:
-        """Returns ``plan(epoch, world_size)``, and caches the last plan."""
+    def _cached_plan(self, epoch: int) -> Any:
+        """Returns the plan of an epoch, and caches the last one."""
         key = epoch, self.world_size
         cached = self._plan_cache
         if cached is None or cached[0] != key:
             self._plan_cache = None  # free the memory of the old plan first
-            cached = self._plan_cache = key, plan(*key)
+            cached = self._plan_cache = key, self._plan(*key)
         return cached[1]
 
     @property
@@ -346,7 +347,7 @@ class EpochSampler(Sampler[Any]):
         names = (*self.SHOWN, *self.SETTINGS)
         settings = ", ".join(f"{name.lstrip('_')}={getattr(self, name)!r}" for name in names)
         return (
-            f"{self._name}({self.data_identity()['samples']} samples, {settings}, rank={self.rank}, "
+            f"{self._name}({self._data_identity['samples']} samples, {settings}, rank={self.rank}, "
             f"epoch={self.epoch})"
         )
 
@@ -359,7 +360,7 @@ class EpochSampler(Sampler[Any]):
         """Returns the settings and data that determine batches."""
         return {
             **{name.lstrip("_"): getattr(self, name) for name in self.SETTINGS},
-            **self.data_identity(),
+            **self._data_identity,
             "planning": self.PLANNING,
         }
 

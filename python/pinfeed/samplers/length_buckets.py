@@ -126,7 +126,8 @@ class LengthBucketSampler(EpochSampler):
         self.bucket_batches = checked_integer(bucket_batches, f"{name}: bucket_batches", 1)
         self._lengths = np.minimum(checked, self.max_length or _MAX_LENGTH)
         self._padded_lengths = _padded(self._lengths, self.multiple_of or 1)
-        self._checksum = zlib.crc32(self._padded_lengths.data)
+        checksum = zlib.crc32(self._padded_lengths.data)
+        self._data_identity = {"samples": len(self._lengths), "lengths_crc32": checksum}
         self._first_cuts: tuple[int, bool] | None = None  # number of cuts in epoch 0, and is_full
         if self.max_tokens is not None and self._padded_lengths.max() > self.max_tokens:
             index = int(self._padded_lengths.argmax())
@@ -143,7 +144,7 @@ class LengthBucketSampler(EpochSampler):
 
     @override
     def units(self, epoch: int) -> int:
-        return len(self._cached_plan(self._plan, epoch).batches)
+        return len(self._cached_plan(epoch).batches)
 
     @override
     def batches(self, epoch: int, start: int = 0) -> int:
@@ -153,7 +154,7 @@ class LengthBucketSampler(EpochSampler):
     @override
     def batch(self, epoch: int, number: int, start: int = 0) -> IndexBatch:
         rank, world_size = self._ranks()
-        order, cuts, batches = self._cached_plan(self._plan, epoch)
+        order, cuts, batches = self._cached_plan(epoch)
         # The last step ends with the last batch, and repeats some of the step before.
         first = min(start + number * world_size, max(0, len(batches) - world_size))
         batch = batches[(first + rank) % len(batches)]
@@ -168,17 +169,13 @@ class LengthBucketSampler(EpochSampler):
             )
         return super().batches_from(epoch, start)
 
-    @override
-    def data_identity(self) -> dict[str, Any]:
-        return {"samples": len(self._lengths), "lengths_crc32": self._checksum}
-
     @property
     def padding_fraction(self) -> float:
         """The fraction of padding in this epoch's batches over all ranks, 0 to 1.
 
         A batch of n samples has n × (padded length) positions; those without a token are padding.
         """
-        plan = self._cached_plan(self._plan, self.current_epoch)
+        plan = self._cached_plan(self.current_epoch)
         count, world_size = len(plan.batches), self.world_size
         if self.batches(self.current_epoch) == 0:
             return 0.0
@@ -193,7 +190,8 @@ class LengthBucketSampler(EpochSampler):
         all_padded = padded[batches].sum()
         return float(1 - tokens[batches].sum() / all_padded) if all_padded > 0 else 0.0
 
-    def _plan(self, epoch: int, _: int) -> _Plan:
+    @override
+    def _plan(self, epoch: int, world_size: int) -> _Plan:
         order, cuts, is_full = self._ordered_cuts(epoch)
         batches = len(cuts) - 1
         if self.drop_last and not is_full:

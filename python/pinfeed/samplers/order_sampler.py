@@ -193,6 +193,7 @@ class ShuffleSampler(OrderSampler):
     ) -> None:
         self.shuffle = shuffle
         count = _sample_count(dataset, self._name)
+        self._data_identity = {"samples": count}
         options = drop_last, uneven
         super().__init__(count, batch_size, seed, rank, world_size, *options, shuffle=shuffle)
 
@@ -201,10 +202,6 @@ class ShuffleSampler(OrderSampler):
         if not self.shuffle:
             return np.arange(start, stop)
         return _core.permuted(self._count, random_keys(self.seed, (epoch,), ROUNDS), start, stop)
-
-    @override
-    def data_identity(self) -> dict[str, Any]:
-        return {"samples": self._count}
 
 
 def _sample_count(dataset: Any, name: str) -> int:

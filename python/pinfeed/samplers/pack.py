@@ -177,7 +177,8 @@ class PackSampler(EpochSampler):
             )
         if strategy == "wrapped" and self._totals.sum(dtype=np.float64) >= 2**62:
             raise ValueError(f"{name}: lengths must have a sum less than 2**62 to be wrapped")
-        self._checksum = zlib.crc32(self._totals.data)
+        checksum = zlib.crc32(self._totals.data)
+        self._data_identity = {"samples": len(self._totals), "lengths_crc32": checksum}
         self._used, self._dropped = self._losses()
         self.batches(0)  # raises if a rank has none
 
@@ -201,7 +202,7 @@ class PackSampler(EpochSampler):
 
     @override
     def units(self, epoch: int) -> int:
-        return len(self._cached_plan(self._plan, epoch).row_order)
+        return len(self._cached_plan(epoch).row_order)
 
     @override
     def batches(self, epoch: int, start: int = 0) -> int:
@@ -209,7 +210,7 @@ class PackSampler(EpochSampler):
 
     @override
     def batch(self, epoch: int, number: int, start: int = 0) -> IndexBatch:
-        plan = self._cached_plan(self._plan, epoch)
+        plan = self._cached_plan(epoch)
         first = start + number * self.step
         documents, starts, lengths, rows = plan.rows.pieces(self._rows_of_rank(plan, first))
         padded_lengths = rounded_up(lengths, self.documents_multiple_of)
@@ -227,10 +228,6 @@ class PackSampler(EpochSampler):
             self.max_documents,
         )
         return IndexBatch(documents, epoch, packing)
-
-    @override
-    def data_identity(self) -> dict[str, Any]:
-        return {"samples": len(self._totals), "lengths_crc32": self._checksum}
 
     @override
     def _identity(self) -> dict[str, Any]:
@@ -274,6 +271,7 @@ class PackSampler(EpochSampler):
         turn, column = np.divmod(positions, world_size)
         return rows[np.where(turn % 2, world_size - 1 - column, column) == rank]
 
+    @override
     def _plan(self, epoch: int, world_size: int) -> _Plan:
         keys = random_keys(self.seed, (epoch,), 3 * ROUNDS)
         rows = self._planned_rows(keys[:ROUNDS])

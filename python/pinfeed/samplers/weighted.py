@@ -76,7 +76,8 @@ class WeightedSampler(OrderSampler):
         uneven: Literal["repeat", "drop", "keep"] = "repeat",
     ) -> None:
         self._weights = _checked_weights(weights, self._name)
-        self._checksum = zlib.crc32(self._weights.data)
+        checksum = zlib.crc32(self._weights.data)
+        self._data_identity = {"samples": len(self._weights), "weights_crc32": checksum}
         count = len(self._weights) if num_samples is None else num_samples
         self.num_samples = checked_integer(count, f"{self._name}: num_samples", 1, MAX_SAMPLES)
         self.replacement = replacement
@@ -167,7 +168,7 @@ class WeightedSampler(OrderSampler):
             if self._table is None:
                 self._table = _core.alias_table(self._weights)
             return _core.draw_from_table(self._table, key, start, stop)
-        return self._cached_plan(self._plan, epoch)[start:stop]
+        return self._cached_plan(epoch)[start:stop]
 
     @override
     def batches_from(self, epoch: int, start: int) -> Iterator[IndexBatch]:
@@ -191,16 +192,13 @@ class WeightedSampler(OrderSampler):
                 batch.copies += _earlier_in(batch.indices)
             yield batch
 
-    def _plan(self, epoch: int, _: int) -> npt.NDArray[np.int64]:
+    @override
+    def _plan(self, epoch: int, world_size: int) -> npt.NDArray[np.int64]:
         """Returns an epoch's samples without replacement: the smallest keys, in order."""
         (key,) = random_keys(self.seed, (epoch,), 1)
         keys = _core.draw_keys(self._weights, key, 0)
         chosen = np.argpartition(keys, self.num_samples - 1)[: self.num_samples]
         return chosen[np.lexsort((chosen, keys[chosen]))]
-
-    @override
-    def data_identity(self) -> dict[str, Any]:
-        return {"samples": len(self._weights), "weights_crc32": self._checksum}
 
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"_table": None}  # large, and quickly rebuilt

@@ -35,9 +35,8 @@ _PLANNING = 4
 
 _NEEDED = {"starts", "yielded", "left"}  # keys of a stream's state
 
-# Each worker counts skipped shards in its own integer.
-_SKIP_COUNTERS = 512
-_WARNED = _SKIP_COUNTERS  # the index of the flag "has warned about uneven ranks"
+# The integers that workers share: the number of skipped shards, and whether one has warned of uneven ranks.
+_SKIPPED, _WARNED = 0, 1
 
 
 class StreamDataset(IterableDataset[Any]):
@@ -148,7 +147,7 @@ class StreamDataset(IterableDataset[Any]):
         self._given_ranks = checked_ranks(rank, world_size, "StreamDataset")
         self._detected_ranks: tuple[int, int] | None = None  # in the process that pickled this
         self._is_sharded = True
-        self._integers = SharedIntegers([0] * (_SKIP_COUNTERS + 1))
+        self._integers = SharedIntegers([0, 0])
         self._clock = EpochClock(is_shared=True)
         # The last pass and the constant part of its state, by worker (None: no worker), because worker
         # threads share this object.
@@ -179,7 +178,7 @@ class StreamDataset(IterableDataset[Any]):
     @property
     def skipped(self) -> int:
         """The number of shards whose rest ``on_error="skip"`` has skipped, in all workers."""
-        return int(self._integers.values[:_SKIP_COUNTERS].sum())
+        return int(self._integers.values[_SKIPPED])
 
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch of the next pass.
@@ -405,7 +404,7 @@ class StreamDataset(IterableDataset[Any]):
 
         def on_skip(where: str) -> None:
             if share.groups > 1 or worker == 0:  # workers of a single group skip the same shards
-                self._integers.values[worker % _SKIP_COUNTERS] += 1
+                self._integers.increment(_SKIPPED)
                 warnings.warn(f"StreamDataset: skipped the rest of {where}", stacklevel=2)
 
         return ShardReader(
