@@ -35,20 +35,13 @@ void FileReads::reserve(std::size_t samples) {
 }
 
 void FileReads::add(std::int64_t row, const std::byte* data, const SampleBytes& bytes) {
-  RowRead read{.file = 0,
-               .offset = 0,
-               .bytes = static_cast<std::size_t>(bytes.end - bytes.begin),
-               .to = nullptr,
-               .sample = reads_.size()};
-  if (file_.ends.empty()) {
-    read.offset = file_.offsets[0] + (data - memory_) + bytes.begin;
-  } else {
-    read.file = file_.ends.part_of(row);
-    row -= file_.ends.first_row(read.file);
-    read.offset = file_.offsets[read.file] + row * row_stride_;
-  }
-  reads_.push_back(read);
-  rows_.push_back(row);
+  const auto [file, offset] = place_of(row, data - memory_ + bytes.begin);
+  reads_.push_back({.file = file,
+                    .offset = offset,
+                    .bytes = static_cast<std::size_t>(bytes.end - bytes.begin),
+                    .to = nullptr,
+                    .sample = reads_.size()});
+  rows_.push_back(row - file_.ends.first_row(file));
   heads_.push_back(static_cast<std::size_t>(-bytes.begin));
 }
 
@@ -77,7 +70,7 @@ bool FileReads::find_mapped() {
 }
 
 void FileReads::require_unchanged() {
-  if (file_.ends.empty()) return;
+  if (file_.files->file(0).opened != nullptr) return;
   std::vector<bool> is_among(file_.offsets.size());
   std::vector<std::size_t> files;
   std::size_t bytes = 0;
@@ -93,10 +86,15 @@ void FileReads::require_unchanged() {
 // The file of a sample, and the offset of the sample's lowest byte in that file.
 std::pair<std::size_t, std::int64_t> FileReads::place_of(std::size_t sample) const {
   if (!common_) return {reads_[sample].file, reads_[sample].offset};
-  const std::int64_t row = rows_[sample];
-  if (file_.ends.empty()) return {0, file_.offsets[0] + row * row_stride_ + common_->begin};
+  return place_of(rows_[sample], rows_[sample] * row_stride_ + common_->begin);
+}
+
+// The file of a row, and the offset of a byte in that file. `distance`: of the byte from the
+// array's first item.
+std::pair<std::size_t, std::int64_t> FileReads::place_of(std::int64_t row,
+                                                         std::int64_t distance) const {
   const std::size_t file = file_.ends.part_of(row);
-  return {file, file_.offsets[file] + (row - file_.ends.first_row(file)) * row_stride_};
+  return {file, file_.offsets[file] + distance - file_.ends.first_row(file) * row_stride_};
 }
 
 bool FileReads::look_at_samples() {
@@ -104,14 +102,9 @@ bool FileReads::look_at_samples() {
   const std::size_t step = std::max<std::size_t>(count() / kProbes, 1);
   for (std::size_t i = 0; i < count(); ++i) {
     const auto [file, offset] = place_of(i);
-    const std::byte* lowest = nullptr;
-    if (file_.ends.empty()) {
-      lowest = memory_ + (offset - file_.offsets[0]);
-    } else if (const std::byte* const beginning = file_.files->map(file)) {
-      lowest = beginning + offset;
-    } else {
-      return false;
-    }
+    const std::byte* const beginning = file_.files->map(file);
+    if (beginning == nullptr) return false;
+    const std::byte* const lowest = beginning + offset;
     data_[i] = lowest + (common_ ? static_cast<std::size_t>(-common_->begin) : heads_[i]);
     const bool has_bytes = common_ ? common_->used > 0 : reads_[i].bytes > 0;
     if (i % step == 0 && has_bytes) probes.push_back(lowest);

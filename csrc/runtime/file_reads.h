@@ -17,13 +17,11 @@
 
 namespace pinfeed::runtime {
 
-// An array in one or many files. In one: its first item is at byte offsets[0]. In many: part i
-// holds consecutive rows from its byte offsets[i] on.
+// An array in files: file i holds consecutive rows, from its byte offsets[i] on.
 struct FileRows {
   std::shared_ptr<RowFiles> files;
   std::vector<std::int64_t> offsets;
-  PartEnds ends;                // of many
-  std::int64_t first_size = 0;  // of one: bytes of the file when this was created
+  PartEnds ends;
 };
 
 // The bytes of a sample: from its lowest byte, relative to the first item, to past the highest.
@@ -55,14 +53,15 @@ class FileError : public std::runtime_error {
 // plan() and the chunks. All functions that wait for files throw FileError.
 class FileReads {
  public:
-  // `memory`: the address of the array's first item, if it is mapped. `row_stride`: in bytes.
+  // `memory`: the address of the array's first item, or where it would be if the files were mapped
+  // one after the other. `row_stride`: in bytes.
   FileReads(const FileRows& rows, const std::byte* memory, std::int64_t row_stride)
       : file_(rows), memory_(memory), row_stride_(row_stride) {}
 
   void reserve(std::size_t samples);
 
-  // Adds row `row` of the array (of a ragged one, sequence `row`), whose first item is at `data` if
-  // it is mapped.
+  // Adds row `row` of the array (of a ragged one, in one file, sequence `row`), whose first item is
+  // at `data`, relative to `memory`.
   void add(std::int64_t row, const std::byte* data, const SampleBytes& bytes);
 
   // Instead: adds all samples, which use the same bytes of their rows.
@@ -72,7 +71,7 @@ class FileReads {
   bool seems_hot() const { return file_.files->seems_hot(); }
 
   // Whether all samples are used where they are mapped; then data() has their addresses. Throws if
-  // one of many files has changed.
+  // a file opened by its path has changed.
   bool find_mapped();
 
   // Reads the samples, which must have no gaps, to `out`, concatenated.
@@ -100,6 +99,7 @@ class FileReads {
   std::size_t count() const { return rows_.size(); }
   void require_unchanged();
   std::pair<std::size_t, std::int64_t> place_of(std::size_t sample) const;
+  std::pair<std::size_t, std::int64_t> place_of(std::int64_t row, std::int64_t distance) const;
   bool look_at_samples();
   void list_reads();
   void stage(bool whole);

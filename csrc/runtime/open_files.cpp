@@ -51,6 +51,11 @@ FileStamp stamp_of(const struct stat& status) {
           static_cast<std::int64_t>(modified.tv_sec) * 1'000'000'000 + modified.tv_nsec};
 }
 
+FileStamp stamp_of(int fd) {
+  struct stat status{};
+  return status_of(fd, {}, status) == 0 ? stamp_of(status) : FileStamp{};
+}
+
 bool is_out_of_files(int error) { return error == EMFILE || error == ENFILE; }
 
 Descriptor::~Descriptor() {
@@ -91,13 +96,9 @@ std::deque<OpenFiles::Kept>& OpenFiles::kept() {
   return files;
 }
 
-OpenFiles::OpenFiles(std::vector<RowFile> files, Descriptor only)
-    : files_(std::move(files)),
-      only_(only.fd() < 0 ? nullptr : std::make_shared<const Descriptor>(std::move(only))),
-      open_(files_.size()) {}
+OpenFiles::OpenFiles(std::vector<RowFile> files) : files_(std::move(files)), open_(files_.size()) {}
 
 OpenFiles::~OpenFiles() {
-  if (only_ != nullptr) return;
   const std::lock_guard lock(open_mutex);
   std::erase_if(kept(), [this](const Kept& file) { return file.owner == this; });
 }
@@ -109,7 +110,7 @@ std::size_t OpenFiles::max_open() noexcept {
 }
 
 OpenFiles::Open OpenFiles::open(std::size_t file, int& error) noexcept try {
-  if (only_ != nullptr) return only_;
+  if (files_[file].opened != nullptr) return files_[file].opened;
   const std::lock_guard lock(open_mutex);
   if (Open found = open_[file].lock()) return found;
   const auto open_path = [&] {
@@ -149,9 +150,9 @@ std::optional<ReadFailure> OpenFiles::change_of(std::size_t file) const noexcept
 
 std::int64_t OpenFiles::size(std::size_t file) const {
   struct stat status;
-  const int fd = only_ != nullptr ? only_->fd() : -1;
-  return status_of(fd, files_[file].path, status) != 0 ? -errno
-                                                       : static_cast<std::int64_t>(status.st_size);
+  const RowFile& of = files_[file];
+  const int fd = of.opened != nullptr ? of.opened->fd() : -1;
+  return status_of(fd, of.path, status) != 0 ? -errno : static_cast<std::int64_t>(status.st_size);
 }
 
 }  // namespace pinfeed::runtime

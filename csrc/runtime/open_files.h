@@ -43,11 +43,7 @@ struct FileStamp {
 };
 
 FileStamp stamp_of(const struct stat& status);
-
-struct RowFile {
-  std::string path;
-  FileStamp stamp;  // not for a file passed as a descriptor
-};
+FileStamp stamp_of(int fd);  // zeros if the system can't tell
 
 bool is_out_of_files(int error);  // EMFILE or ENFILE
 
@@ -73,12 +69,20 @@ class Descriptor {
   int fd_ = -1;
 };
 
+struct RowFile {
+  std::string path;
+  FileStamp stamp;
+  // Of a file that its owner has opened and mapped: the owner may write to it, so only its size
+  // must not change. Null: the file is opened by its path.
+  std::shared_ptr<const Descriptor> opened{};
+  const std::byte* mapped = nullptr;  // its first byte
+};
+
 class OpenFiles {
  public:
   using Open = std::shared_ptr<const Descriptor>;
 
-  // `only`: the only file, if it was passed as a descriptor.
-  OpenFiles(std::vector<RowFile> files, Descriptor only);
+  explicit OpenFiles(std::vector<RowFile> files);
   ~OpenFiles();
   OpenFiles(const OpenFiles&) = delete;
   OpenFiles& operator=(const OpenFiles&) = delete;
@@ -92,8 +96,8 @@ class OpenFiles {
   // Null, with the errno in `error`, if the file can't be opened.
   Open open(std::size_t file, int& error) noexcept;
 
-  // Whether a file has changed since its stamp was taken, and how. Checks the path, because an open
-  // descriptor would not show that the file was replaced.
+  // Whether a file opened by its path has changed since its stamp was taken, and how. Checks the
+  // path, because an open descriptor would not show that the file was replaced.
   std::optional<ReadFailure> change_of(std::size_t file) const noexcept;
 
   // The current size of the file in bytes. Negative: minus an errno.
@@ -106,7 +110,6 @@ class OpenFiles {
   static std::deque<Kept>& kept();
 
   std::vector<RowFile> files_;
-  Open only_;                                          // a file passed as a descriptor
   std::vector<std::weak_ptr<const Descriptor>> open_;  // guarded by one mutex for all OpenFiles
 };
 

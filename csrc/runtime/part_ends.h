@@ -15,7 +15,7 @@ namespace pinfeed::runtime {
 // longer than the average part.
 class PartEnds {
  public:
-  PartEnds() = default;
+  PartEnds() = default;  // one part, of any number of rows
 
   // ends[i]: the number of rows up to the end of part i; ascending, at least one.
   explicit PartEnds(std::vector<std::int64_t> ends) : ends_(std::move(ends)) {
@@ -32,12 +32,12 @@ class PartEnds {
     }
   }
 
-  bool empty() const { return ends_.empty(); }
   std::int64_t rows() const { return ends_.back(); }
   std::int64_t first_row(std::size_t part) const { return part == 0 ? 0 : ends_[part - 1]; }
 
   // The part of an existing row.
   std::size_t part_of(std::int64_t row) const {
+    if (ends_.size() <= 1) return 0;
     constexpr std::size_t kFew = 4;
     const auto stretch = static_cast<std::size_t>(row >> shift_);
     std::size_t part = first_parts_[stretch];

@@ -42,13 +42,15 @@ void unmap(const std::byte* data, std::int64_t bytes) noexcept {
 
 }  // namespace
 
-RowFiles::RowFiles(std::vector<RowFile> files, Descriptor only)
-    : files_(std::move(files), std::move(only)),
-      maps_(std::make_unique<Mapped[]>(files_.count())) {}
+RowFiles::RowFiles(std::vector<RowFile> files)
+    : files_(std::move(files)), maps_(std::make_unique<Mapped[]>(files_.count())) {
+  for (std::size_t i = 0; i < files_.count(); ++i) maps_[i].data = files_[i].mapped;
+}
 
 RowFiles::~RowFiles() {
   for (std::size_t i = 0; i < files_.count(); ++i) {
-    if (const std::byte* const data = maps_[i].data) unmap(data, files_[i].stamp.size);
+    const std::byte* const data = maps_[i].data;
+    if (data != files_[i].mapped) unmap(data, files_[i].stamp.size);
   }
 }
 

@@ -25,8 +25,8 @@ class RowRuns;
 // posix_fadvise), then several threads wait for the missing rows. Adjacent rows become one read.
 //
 // But the kernel copies at half the speed of memcpy. So if a file's recent rows were all in memory,
-// rows are copied from its mapping, until a page fault has to wait for the disk. A single file
-// comes with its owner's mapping; files of many are mapped here.
+// rows are copied from its mapping, until a page fault has to wait for the disk. Files that their
+// owner has mapped come with this mapping; others are mapped here.
 //
 // Note [Files that change]
 //
@@ -38,27 +38,28 @@ class RowRuns;
 // A change after the check is the owner's risk: a mapped file that is truncated ends the process
 // (SIGBUS).
 //
-// A file passed as a descriptor may be written to, such as through its owner's memmap. Only its
-// size matters, and the mapping's creator checks it.
+// A file that its owner has mapped may be written to, such as through a memmap. Only its size
+// matters, and the owner checks it.
 class RowFiles {
  public:
-  // `only`: the only file, if it was passed as a descriptor.
-  RowFiles(std::vector<RowFile> files, Descriptor only);
+  explicit RowFiles(std::vector<RowFile> files);
   ~RowFiles();
   RowFiles(const RowFiles&) = delete;
   RowFiles& operator=(const RowFiles&) = delete;
 
   const RowFile& file(std::size_t number) const { return files_[number]; }
 
-  // The current size of the file in bytes. Negative: minus an errno.
-  std::int64_t size(std::size_t file) const { return files_.size(file); }
+  // Whether the first file comes with its owner's mapping and has not become shorter since.
+  bool is_mapped_whole() const {
+    return files_[0].opened != nullptr && files_.size(0) >= files_[0].stamp.size;
+  }
 
   // The first of these files, each listed once, that is known to have changed, and how. `bytes`: of
   // the batch.
   std::optional<ReadFailure> find_change(std::span<const std::size_t> files, std::size_t bytes);
 
-  // The address at which a file is mapped, unless it was passed as a descriptor. Null if it can't
-  // be mapped. Its stamp must just have been compared.
+  // The address at which a file is mapped. Null if it can't be mapped. Its stamp must just have
+  // been compared.
   const std::byte* map(std::size_t file) noexcept;
 
   // Whether mapped rows seem to be in memory, judged by a few of their bytes.
@@ -80,7 +81,7 @@ class RowFiles {
   static constexpr std::size_t kBytesPerCheck = std::size_t{1} << 20;
   static constexpr std::chrono::seconds kCheckInterval{1};
 
-  // For a file opened by path. Random access: one batch uses hundreds of entries out of thousands.
+  // Random access: one batch uses hundreds of entries out of thousands.
   struct Mapped {
     std::atomic<const std::byte*> data{nullptr};  // null: not mapped yet, or the system refuses
     std::atomic<std::int64_t> asked{0};           // the time of its last check, in ns

@@ -29,8 +29,8 @@ using pinfeed::runtime::SampleBytes;
 constexpr std::int64_t kStride = kRow;
 const std::vector<std::int64_t> kShape{kStride}, kItems{1};
 
-// The same 1,000 rows in one file, and in three; the ends distinguish a single file from the first
-// of many. In three, file i has the bytes byte_at(i, ...).
+// The same 1,000 rows in one file, which is opened and mapped, and in three. In three, file i has
+// the bytes byte_at(i, ...).
 struct Rows {
   explicit Rows(const std::vector<std::int64_t>& counts) {
     std::vector<RowFile> files;
@@ -40,26 +40,22 @@ struct Rows {
       offsets.push_back(kHeader);
       ends.push_back((ends.empty() ? 0 : ends.back()) + count);
     }
-    const bool is_one = counts.size() == 1;
-    Descriptor open = is_one ? only(folder.path(0)) : Descriptor();
-    if (is_one) {
-      files[0].stamp = {};
+    if (counts.size() == 1) {
+      files[0] = opened(folder.path(0));
       const auto size = static_cast<std::size_t>(size_of(counts[0]));
-      void* const mapped = mmap(nullptr, size, PROT_READ, MAP_SHARED, open.fd(), 0);
+      void* const mapped = mmap(nullptr, size, PROT_READ, MAP_SHARED, files[0].opened->fd(), 0);
       CHECK(mapped != MAP_FAILED);
-      memory = static_cast<const std::byte*>(mapped) + kHeader;
+      files[0].mapped = static_cast<const std::byte*>(mapped);
+      memory = files[0].mapped + kHeader;
     }
-    rows.files = std::make_shared<RowFiles>(std::move(files), std::move(open));
+    rows.files = std::make_shared<RowFiles>(std::move(files));
     rows.offsets = std::move(offsets);
-    if (!is_one) rows.ends = PartEnds(std::move(ends));
+    rows.ends = PartEnds(std::move(ends));
   }
 
   bool is_row(std::int64_t row, const std::byte* data, std::int64_t skipped = 0) const {
-    std::size_t file = 0;
-    if (!rows.ends.empty()) {
-      file = rows.ends.part_of(row);
-      row -= rows.ends.first_row(file);
-    }
+    const std::size_t file = rows.ends.part_of(row);
+    row -= rows.ends.first_row(file);
     for (std::int64_t i = 0; i < kStride - skipped; ++i) {
       if (data[i] != byte_at(file, kHeader + row * kStride + skipped + i)) return false;
     }

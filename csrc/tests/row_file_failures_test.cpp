@@ -56,7 +56,7 @@ void test_missing_replaced_and_short() {
   Folder folder;
   std::vector<RowFile> parts;
   for (int i = 0; i < 4; ++i) parts.push_back(folder.add(size_of(8)));
-  RowFiles files(parts, {});
+  RowFiles files(parts);
   const auto change_of = [&](std::size_t file) {
     return files.find_change(std::vector<std::size_t>{0, file}, 2 * kRow);
   };
@@ -78,7 +78,7 @@ void test_missing_replaced_and_short() {
 
 // A descriptor that can't be read: reports the system's error.
 void test_system_errors() {
-  RowFiles files({{"/", {}}}, only("/"));
+  RowFiles files({opened("/")});
   Batch batch;
   batch.add(0, 0);
   const auto failure = files.read(batch.reads(), 1);
@@ -128,7 +128,7 @@ bool can_lease() {
 void test_signals_while_a_file_is_opened() {
   Folder folder;
   const RowFile file = folder.add(size_of(8));
-  RowFiles files({file}, {});
+  RowFiles files({file});
   struct sigaction interrupt = {}, before;
   interrupt.sa_handler = [](int) {};
   sigaction(SIGUSR1, &interrupt, &before);
@@ -155,20 +155,7 @@ void test_out_of_memory() {
   const std::size_t open_before = open_descriptors();
   bool finished = false;
   for (int i = 0; i < 100 && !finished; ++i) {  // until all allocations succeed
-    try {
-      const std::vector<RowFile> one(1, RowFile{"", {}});
-      Descriptor opened = only(file.path);
-      const FailingAllocations failing(i);
-      const OpenFiles files(one, std::move(opened));
-      finished = true;
-    } catch (const std::bad_alloc&) {
-    }
-    CHECK(open_descriptors() == open_before);
-  }
-  CHECK(finished);
-  finished = false;
-  for (int i = 0; i < 100 && !finished; ++i) {
-    OpenFiles files({file}, {});
+    OpenFiles files({file});
     int error = 0;
     const FailingAllocations failing(i);
     finished = files.open(0, error) != nullptr;
@@ -184,7 +171,7 @@ void test_shrinking() {
   for (const std::int64_t left : {std::int64_t{0}, std::int64_t{40960}, size_of(1000) - 1}) {
     Folder folder;
     const RowFile file = folder.add(size_of(1000));
-    RowFiles files({RowFile{file.path, {}}}, only(file.path));
+    RowFiles files({opened(file.path)});
     Batch batch;
     for (std::int64_t row = 992; row < 1000; ++row) batch.add(0, row);
     CHECK(truncate(file.path.c_str(), left) == 0);

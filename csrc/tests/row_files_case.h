@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <random>
 #include <string>
 #include <utility>
@@ -81,8 +82,11 @@ class Folder {
   std::vector<std::string> paths_;
 };
 
-// A file passed as a descriptor.
-inline Descriptor only(const std::string& path) { return Descriptor(open(path.c_str(), O_RDONLY)); }
+// A file that its owner has opened, and mapped at `mapped`.
+inline RowFile opened(const std::string& path, const std::byte* mapped = nullptr) {
+  const int fd = open(path.c_str(), O_RDONLY);
+  return {path, {}, std::make_shared<const Descriptor>(Descriptor(fd)), mapped};
+}
 
 // Rows of the files, and memory for them.
 class Batch {

@@ -29,8 +29,7 @@ void test_one_file() {
   Folder folder;
   folder.add(size_of(1000));
   for (const bool cold : {true, false}) {
-    RowFiles files({{folder.path(0), {}}}, only(folder.path(0)));
-    CHECK(files.size(0) == size_of(1000));
+    RowFiles files({opened(folder.path(0))});
     for (unsigned seed = 0; seed < 4; ++seed) {
       if (cold) folder.cool(0);
       CHECK(reads_right(files, random_batch(1, 1000, seed), seed));
@@ -42,7 +41,7 @@ void test_one_file() {
 void test_neighbors_and_nothing() {
   Folder folder;
   folder.add(size_of(1000));
-  RowFiles files({{folder.path(0), {}}}, only(folder.path(0)));
+  RowFiles files({opened(folder.path(0))});
   Batch neighbors;  // more adjacent rows than one call of preadv accepts
   for (std::int64_t i = 0; i < 1000; ++i) neighbors.add(0, i);
   CHECK(reads_right(files, neighbors));
@@ -59,7 +58,7 @@ void test_threads_that_map_one_file() {
   Folder folder;
   const RowFile file = folder.add(size_of(8));
   for (int trial = 0; trial < 50; ++trial) {
-    RowFiles files({file}, {});
+    RowFiles files({file});
     std::atomic<int> ready{0};
     std::array<const std::byte*, 3> found{};
     std::vector<std::thread> threads;
@@ -81,7 +80,7 @@ void test_many_files() {
   std::vector<RowFile> parts;
   constexpr std::size_t kParts = 600;  // more than stay open
   for (std::size_t i = 0; i < kParts; ++i) parts.push_back(folder.add(size_of(8)));
-  RowFiles files(parts, {});
+  RowFiles files(parts);
   for (std::size_t i = 0; i < kParts; i += 3) folder.cool(i);
   for (unsigned seed = 0; seed < 4; ++seed) {
     CHECK(reads_right(files, random_batch(kParts, 8, seed, 2000), 3));
@@ -94,7 +93,7 @@ void test_threads() {
   Folder folder;
   std::vector<RowFile> parts;
   for (int i = 0; i < 300; ++i) parts.push_back(folder.add(size_of(8)));
-  RowFiles files(parts, {});
+  RowFiles files(parts);
   std::atomic<bool> all_right{true};
   std::vector<std::thread> threads;
   for (unsigned thread = 0; thread < 3; ++thread) {
@@ -114,7 +113,7 @@ void test_fork() {
   Folder folder;
   std::vector<RowFile> parts;
   for (int i = 0; i < 300; ++i) parts.push_back(folder.add(size_of(8)));
-  RowFiles files(parts, {});
+  RowFiles files(parts);
   std::atomic<bool> stop{false};
   std::atomic<bool> all_right{true};
   std::thread busy([&] {

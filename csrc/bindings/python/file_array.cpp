@@ -40,14 +40,14 @@ void raise_os_error(const runtime::FileError& error) {
 constexpr std::int64_t kMaxBytes = std::int64_t{1} << 62;
 
 FileArray open_one(py::object array, const py::str& path, int fd, std::int64_t offset) {
-  runtime::Descriptor file(fd);  // closes fd, whatever fails below
-  if (offset < 0 || offset > kMaxBytes) {
+  auto opened = std::make_shared<const runtime::Descriptor>(runtime::Descriptor(fd));  // closes fd
+  const FileStamp stamp = runtime::stamp_of(fd);
+  if (offset < 0 || offset > stamp.size) {
     throw wrong_value({"FileArray"}, "an offset in the file", std::to_string(offset));
   }
-  std::vector<RowFile> files{{system_path(path), {}}};
-  auto opened = std::make_shared<RowFiles>(std::move(files), std::move(file));
-  const std::int64_t size = opened->size(0);
-  return {std::move(array), {std::move(opened), {offset}, {}, size}};
+  const std::byte* const mapped = view_array(array, Subject{"FileArray"}).data - offset;
+  std::vector<RowFile> files{{system_path(path), stamp, std::move(opened), mapped}};
+  return {std::move(array), {std::make_shared<RowFiles>(std::move(files)), {offset}, {}}};
 }
 
 FileArray open_parts(py::object array, const std::vector<py::str>& paths,
@@ -82,7 +82,7 @@ FileArray open_parts(py::object array, const std::vector<py::str>& paths,
         {system_path(paths[i]), FileStamp{static_cast<std::uint64_t>(inode), size, modified}});
   }
   return {std::move(array),
-          {std::make_shared<RowFiles>(std::move(files), runtime::Descriptor()), std::move(offsets),
+          {std::make_shared<RowFiles>(std::move(files)), std::move(offsets),
            runtime::PartEnds(std::move(ends))}};
 }
 

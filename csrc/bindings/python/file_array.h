@@ -12,8 +12,8 @@ namespace pinfeed::bindings {
 
 using runtime::FileReads;
 
-// `array` has the dtype, shape and strides. For one file it is the mapping; for many files it has
-// no memory.
+// `array` has the dtype, shape and strides. It is the mapping of a file that the owner has opened;
+// for files opened by their paths, it has no memory.
 struct FileArray {
   pybind11::object array;
   runtime::FileRows rows;

@@ -113,9 +113,7 @@ void Samples::view_rows(const py::object& indices) {
     owner_ = file->array;
   }
   array_ = view_array(owner_, Subject{name_});
-  const bool is_whole = file != nullptr && file->rows.ends.empty() &&
-                        file->rows.files->size(0) >= file->rows.first_size;
-  if (!is_whole) files.check(owner_);
+  if (file == nullptr || !file->rows.files->is_mapped_whole()) files.check(owner_);
   if (!offsets_owner_.is_none()) {
     const Offsets offsets(offsets_owner_, name_);
     files.check(offsets_owner_);

@@ -1,4 +1,4 @@
-"""Mapped files: finding the file under an array, pickling it as a path, opening .npy files."""
+"""Mapped files: finding the file under an array, its position in the file, opening .npy files."""
 
 from __future__ import annotations
 
@@ -22,36 +22,28 @@ from pinfeed.files.npy import NpyHeader
 
 
 class MappedFile:
-    """The part of a file that an array views; pickles as a path and position, not as bytes.
+    """The file that a memmap, under an array, has mapped."""
 
-    Unpickling raises OSError if the path names another file by then. For a read-only map, size and
-    modification time are compared; for a writable map, which may be written to meanwhile, only the inode.
-    """
-
-    def __init__(
-        self, path: str, mode: str, offset: int, array: npt.NDArray[Any], mapping: Any
-    ) -> None:
-        self.path = path
-        self.mode = mode
-        self.offset = offset  # of the array's first element, in bytes
-        self.array = array
-        self._mapping = mapping
-        self._end = offset + _extent(array)[1]
-        self._inode = _inode(path)
+    def __init__(self, array: npt.NDArray[Any], owner: Any) -> None:
+        self.path = os.fsdecode(owner.filename)
+        self.mode: str = owner.mode
+        self._array = np.asarray(array)
+        self._mapping = owner._mmap
+        # A view of a memmap inherits its `offset` unchanged, so the position in the file comes from
+        # the addresses. The mapping begins at a multiple of the granularity, at or before its array.
+        begin = int(owner.offset - owner.offset % ALLOCATIONGRANULARITY)
+        mapping_address = np.frombuffer(owner._mmap, np.uint8, 1).ctypes.data
+        self._offset = begin + array.ctypes.data - mapping_address  # of the first element, in bytes
+        self._end = self._offset + _extent(self._array)[1]
+        self._inode = None
+        with contextlib.suppress(OSError):  # deleted already, which matters only for pickling
+            self._inode = os.stat(self.path).st_ino
 
     @classmethod
     def under(cls, array: npt.NDArray[Any]) -> MappedFile | None:
         """Returns the file under an array, or None if the array is in memory."""
         owner: Any = _core.memmap_under(array)
-        if owner is None or owner.filename is None:
-            return None
-        # A view of a memmap inherits its `offset` unchanged, so the position in the file comes from
-        # the addresses. The mapping begins at a multiple of the granularity, at or before its array.
-        begin = int(owner.offset - owner.offset % ALLOCATIONGRANULARITY)
-        mapping_address = np.frombuffer(owner._mmap, np.uint8, 1).ctypes.data
-        offset = begin + array.ctypes.data - mapping_address
-        path = os.fsdecode(owner.filename)
-        return cls(path, owner.mode, offset, np.asarray(array), owner._mmap)
+        return None if owner is None or owner.filename is None else cls(array, owner)
 
     def open_rows(self, descriptor: int | None = None) -> Any:
         """Returns a ``_core.FileArray``, which reads rows from the file, not through the mapping.
@@ -62,14 +54,15 @@ class MappedFile:
         """
         if self.mode == "c":
             return None
+        self.check()
         if descriptor is None:
             descriptor = self._open_again()
         if descriptor is None:
             return None
-        return _core.FileArray(self.array, self.path, descriptor, self.offset)
+        return _core.FileArray(self._array, self.path, descriptor, self._offset)
 
     def _open_again(self) -> int | None:
-        mapped = _mapping_at(self.array.ctypes.data)
+        mapped = _mapping_at(self._array.ctypes.data)
         if mapped is None:
             return None
         try:
@@ -84,54 +77,40 @@ class MappedFile:
 
     def check(self) -> None:
         """Raises OSError if the file became shorter than the array."""
-        require_size(self.path, self._mapping.size(), self._end)
+        if self._mapping.size() < self._end:  # this comparison is faster
+            _core.require_whole_file(self._array)
 
-    def __getstate__(self) -> tuple[Any, ...]:
-        array = self.array
-        file = os.stat(self.path)
-        if file.st_ino != self._inode:
-            raise OSError(
-                f"{self.path}: the file was replaced after it was opened; open it again to pickle it"
-            )
-        mode = self.mode if array.flags.writeable else "r"
+    def part(self) -> FilePart:
+        """Returns the array's position in the file; raises OSError if the path names another file."""
+        array, file_stamp = self._array, stamp(os.stat(self.path))
+        if file_stamp[0] != self._inode:
+            raise _changed(self.path)
+        mode = "r" if self.mode == "r" or not array.flags.writeable else "r+"  # "w+" would empty it
         # This process may write to a writable map meanwhile; a copied file may have another inode.
-        file_stamp = stamp(file)[:1] if self.mode != "r" else stamp(file)[1:]
-        before, after = _extent(array)
-        span = (self.offset - before, self.offset + after)
-        return (self.path, mode, span, before, array.dtype, array.shape, array.strides, file_stamp)
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        path, mode, (start, end), before, dtype, shape, strides, file_stamp = state
-        file = os.stat(path)
-        require_size(path, file.st_size, end)
-        if file_stamp not in (stamp(file)[:1], stamp(file)[1:]):
-            raise OSError(
-                f"{path}: the file was replaced or changed after the array in it was pickled; "
-                "open the array again from the file, and pickle that"
-            )
-        # "w+" would empty the file.
-        mapped = np.memmap(path, np.uint8, "r" if mode == "r" else "r+", start, (end - start,))
-        array = np.ndarray(shape, dtype, mapped, before, strides)
-        self.__init__(path, mode, start + before, array, mapped._mmap)  # type: ignore[misc, attr-defined]
+        identity = file_stamp[1:] if self.mode == "r" else file_stamp[:1]
+        layout = array.dtype, array.shape, array.strides
+        return FilePart(self.path, mode, identity, self._offset, self._end, *layout)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FilePart:
-    """An array in a file that another library, such as Arrow, has mapped read-only.
-
-    It pickles as a path and position, for processes that are being started.
-    """
+    """The position of an array in a file, which is pickled instead of the array's bytes."""
 
     path: str
-    stamp: tuple[int, int, int]  # inode, size and modification time
+    mode: Any  # "r" or "r+"
+    identity: tuple[int, ...]  # the inode, or size and modification time
     start: int  # of the array's first element, in bytes
+    end: int  # of the array, in bytes
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     strides: tuple[int, ...]
 
     @classmethod
     def under(cls, array: npt.NDArray[Any]) -> FilePart | None:
-        """Returns an array's position in a file, or None if it has none or the system can't tell."""
+        """Returns the position of an array in a file that another library, such as Arrow, has mapped.
+
+        None if the array is elsewhere, the map is writable, or the system can't tell.
+        """
         before, after = _extent(array)
         address = array.ctypes.data
         mapping = _mapping_at(address - before)
@@ -144,18 +123,21 @@ class FilePart:
         start = mapping.offset + address - mapping.begin
         if file_stamp[0] != mapping.inode or file_stamp[1] < start + after:
             return None
-        return cls(mapping.path, file_stamp, start, array.dtype, array.shape, array.strides)
+        layout = array.dtype, array.shape, array.strides
+        return cls(mapping.path, "r", file_stamp[1:], start, start + after, *layout)
 
     def open(self) -> npt.NDArray[Any]:
-        """Returns the array, in a mapping of the whole file that all parts share."""
-        mapping = _whole_files.get((self.path, self.stamp))
-        if mapping is None:
-            if stamp(os.stat(self.path)) != self.stamp:
-                raise OSError(
-                    f"{self.path}: the file was replaced or changed after it was opened; open it again"
-                )
-            mapping = np.memmap(self.path, np.uint8, "r")
-            _whole_files[self.path, self.stamp] = mapping
+        """Returns the array, in a mapping of the whole file that all parts share.
+
+        Raises OSError if the path names another file.
+        """
+        now = stamp(os.stat(self.path))
+        require_size(self.path, now[1], self.end)
+        if self.identity not in (now[:1], now[1:]):
+            raise _changed(self.path)
+        key = self.path, self.mode, now
+        if (mapping := _whole_files.get(key)) is None:
+            mapping = _whole_files[key] = np.memmap(self.path, np.uint8, self.mode)
         return np.ndarray(self.shape, self.dtype, mapping, self.start, self.strides)
 
 
@@ -202,16 +184,19 @@ def _mapping_at(address: int) -> _Mapping | None:
     return _cached[index] if index >= 0 and address < _cached[index].end else None
 
 
-def _inode(path: str) -> int | None:
-    try:
-        return os.stat(path).st_ino
-    except OSError:  # deleted already, which matters only for pickling
-        return None
-
-
 def stamp(file: os.stat_result) -> tuple[int, int, int]:
     """Returns inode, size and modification time, which identify a version of a file."""
     return file.st_ino, file.st_size, file.st_mtime_ns
+
+
+def require_same(path: str, file_stamp: tuple[int, int, int]) -> None:
+    """Raises OSError if the file was modified or replaced since its stamp was taken."""
+    if stamp(os.stat(path)) != file_stamp:
+        raise _changed(path)
+
+
+def _changed(path: str) -> OSError:
+    return OSError(f"{path}: the file was replaced or changed after it was opened; open it again")
 
 
 def require_size(name: str, size: int, end: int) -> None:

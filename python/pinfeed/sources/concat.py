@@ -17,7 +17,7 @@ from typing_extensions import override
 from pinfeed import _core
 from pinfeed.arguments import ARRAYS, Problem, conversion_hint, require_flags, with_hints
 from pinfeed.batches import Selection
-from pinfeed.files.mapped import open_npy, stamp
+from pinfeed.files.mapped import open_npy, require_same, stamp
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.ragged import RaggedArray, is_ragged_directory
 from pinfeed.sources.source import (
@@ -236,10 +236,7 @@ class _FilePart:
 
     def check(self) -> None:
         """See `Source.check`."""
-        if stamp(os.stat(self.path)) != self.stamp:
-            raise OSError(
-                f"{self.path}: the file was replaced or changed after it was opened; open it again"
-            )
+        require_same(self.path, self.stamp)
 
 
 def _open_part(part: Any, name: str, is_path: bool, is_sample: bool) -> Any:

@@ -174,7 +174,7 @@ class ArraySource(Source):
 
     def __getstate__(self) -> Any:
         if self._file is not None and self._file.mode != "c":  # mode "c" may have private changes
-            return self._file
+            return self._file.part()
         self.check()  # before the array is read
         if context.get_spawning_popen() is None or not isinstance(self.array, np.ndarray):
             return self.array
@@ -190,13 +190,10 @@ class ArraySource(Source):
         return self._shared
 
     def __setstate__(self, state: Any) -> None:
-        self._file = state if isinstance(state, MappedFile) else None
+        self.array = state.open() if isinstance(state, SharedArray | FilePart) else state
+        self._file = MappedFile.under(self.array) if isinstance(state, FilePart) else None
         self._shared = state if isinstance(state, SharedArray) else None
         self._rows = None
-        if isinstance(state, SharedArray | FilePart):
-            self.array = state.open()
-        else:
-            self.array = state if self._file is None else self._file.array
 
     def _file_part(self) -> FilePart | None:
         owner = self.array if self.array.base is None else self.array.base
