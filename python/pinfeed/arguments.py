@@ -206,12 +206,12 @@ def as_table(value: Any) -> str:
     return ""
 
 
-def as_array(value: Any, name: str, dtype: Any = None) -> npt.NDArray[Any]:
+def as_array(value: Any, name: str, dtype: Any = None, hint: str = "") -> npt.NDArray[Any]:
     """Returns ``np.asarray(value)``; raises ValueError, with a fix, for lists of different lengths."""
     try:
         return np.asarray(value, dtype)
     except ValueError as error:
-        hint = (
+        hint = hint or (
             "np.concatenate(list) joins lists of different lengths, and [len(x) for x in list] in "
             "another entry keeps their lengths"
         )

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from pinfeed.arguments import ARRAYS
+from pinfeed.arguments import ARRAYS, Problem
 from pinfeed.exports.to_numpy.columns import (
     NO_SQUEEZE,
     ArrayColumn,
@@ -148,29 +148,28 @@ class BatchWriter:
             numbers = itertools.count()
             self._template = map_entries(lambda _: next(numbers), batch, _is_entry)
             if not any(self._columns.values()):
-                raise ValueError(
-                    f"{self._where(())}batch 0: expected at least one array or list, got none"
-                )
+                raise ValueError(self._problem((), 0, "at least one array or list", "none"))
         if by_path.keys() != self._columns.keys():
-            raise ValueError(
-                f"{self._where(())}batch {number}: expected the entries {_listed(self._columns)} as in "
-                f"batch 0, got {_listed(by_path)}"
-            )
+            expected = f"the entries {_listed(self._columns)} as in batch 0"
+            raise ValueError(self._problem((), number, expected, _listed(by_path)))
         for steps, column in self._columns.items():
             if (entry := by_path[steps]) is not None and column is None:
-                kind = type(entry).__name__
-                raise ValueError(
-                    f"{self._where(steps)}batch {number}: expected None as in batch 0, got {kind}"
-                )
+                got = type(entry).__name__
+                raise ValueError(self._problem(steps, number, "None as in batch 0", got))
         return [by_path[steps] for steps, column in self._columns.items() if column is not None]
 
     def _where(self, steps: Sequence[str]) -> str:
         path = "".join(steps)
         return f"{self._function}: entry {path} of " if steps else f"{self._function}: "
 
+    def _problem(
+        self, steps: Sequence[str], number: int, expected: str, got: str, hint: str = ""
+    ) -> Problem:
+        return Problem(f"{self._where(steps)}batch {number}", expected, got, hint)
+
     def _column(self, steps: tuple[str, ...], entry: Any) -> Column | None:
         """Creates the column for an entry like this one."""
-        where, files = self._where(steps), self._files
+        where, files, kind = self._where(steps), self._files, type(entry).__name__
         if entry is None:
             return None
         name = "" if files is None else files.name(steps, f"{where}batch 0")
@@ -178,24 +177,24 @@ class BatchWriter:
         is_array = isinstance(entry, ARRAYS) and not holds_objects(entry)
         is_array = is_array or (dtype is not None and holds_numbers(entry))
         if is_array or is_ragged(entry):
-            kind = ArrayColumn
+            column = ArrayColumn
             if not is_array:
-                kind = SequenceColumn if self._may_be_alike and steps else RaggedColumn
-            return kind(where, files, name, dtype)
+                column = SequenceColumn if self._may_be_alike and steps else RaggedColumn
+            return column(where, files, name, dtype)
         if _entry_name(steps) in self._dtypes:
-            raise TypeError(f"{where}batch 0: dtype: expected numbers, got {type(entry).__name__}")
+            raise TypeError(Problem(f"{where}batch 0: dtype", "numbers", kind))
         if not isinstance(entry, list | tuple) and not holds_objects(entry):
-            raise TypeError(
-                f"{where}batch 0: expected a tensor, an ndarray, or a list with an object for each "
-                f"sample, got {type(entry).__name__}; leave it out, or repeat it for each sample"
-            )
+            expected = "a tensor, an ndarray, or a list with an object for each sample"
+            hint = "leave it out, or repeat it for each sample"
+            raise TypeError(self._problem(steps, 0, expected, kind, hint))
         if files is None:
             return ListColumn(where)
         if files.is_file:
-            raise TypeError(
-                f"{where}batch 0: expected an array for a .npy file, got a list; pass the path of a "
-                "directory, which can hold strings, or yield numbers as an array, np.array(numbers)"
+            hint = (
+                "pass the path of a directory, which can hold strings, or yield numbers as an array, "
+                "np.array(numbers)"
             )
+            raise TypeError(self._problem(steps, 0, "an array for a .npy file", "a list", hint))
         return TextColumn(where, files, name)
 
     def _require_named(self, entries_by_path: dict[tuple[str, ...], Any]) -> None:
@@ -224,12 +223,10 @@ class BatchWriter:
     def _uncounted(self, counts: list[int | None], number: int) -> ValueError:
         """Returns the error for entries with different numbers of samples."""
         paths = [steps for steps, column in self._columns.items() if column is not None]
-        wrong = counts.index(None) if None in counts else -1
-        if wrong >= 0:
-            hint = (
-                NO_SQUEEZE if number else "leave it out, or repeat it for each sample: x.expand(B)"
-            )
-            problem = f"expected an axis that counts samples, got a 0-d array; {hint}"
+        if None in counts:
+            wrong, expected, got = counts.index(None), "an axis that counts samples", "a 0-d array"
+            hint = "leave it out, or repeat it for each sample: x.expand(B)"
+            hint = NO_SQUEEZE if number else hint
         else:
             wrong = next(i for i, count in enumerate(counts) if count != counts[0])
             hint = "an array for each sample, convert it with np.fromiter(arrays, object)"
@@ -237,11 +234,9 @@ class BatchWriter:
             if paths[0][0] == "[0]" and keys:  # of a detector, for instance
                 fields = ", ".join(f"{key[1:-1]}: Jagged()" for key in keys)
                 hint = f"a dict for each sample, yield Collate({{{fields}}})(outputs)"
-            problem = (
-                f"expected {counts[0]} samples, as {''.join(paths[0])} has, got {counts[wrong]}; the "
-                f"first axis of every entry counts samples; for a list with {hint}"
-            )
-        return ValueError(f"{self._where(paths[wrong])}batch {number}: {problem}")
+            expected, got = f"{counts[0]} samples, as {''.join(paths[0])} has", str(counts[wrong])
+            hint = f"the first axis of every entry counts samples; for a list with {hint}"
+        return ValueError(self._problem(paths[wrong], number, expected, got, hint))
 
     def _write(self, items: list[Any], number: int) -> None:
         columns = [column for column in self._columns.values() if column is not None]

@@ -6,6 +6,7 @@ import math
 import os
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
@@ -98,12 +99,8 @@ class ArrayColumn(Column):
     @override
     def check(self, entry: Any) -> Part:
         if self._dtype is not None and type(entry) in (list, tuple):
-            try:
-                entry = as_array(entry, self.where, None if entry else self._dtype)
-            except ValueError as error:
-                if problem := Problem.of(error):
-                    problem.hint = "Collate(Jagged()) makes batches of lists of different lengths"
-                raise
+            hint = "Collate(Jagged()) makes batches of lists of different lengths"
+            entry = as_array(entry, self.where, None if entry else self._dtype, hint)
         values, lengths = self._part(entry)
         if self._dtype is not None:
             values = checked_cast(values, self._dtype, self.where)
@@ -111,29 +108,18 @@ class ArrayColumn(Column):
         if before is None:
             self._check_first(values.dtype)
         elif values.dtype != before.dtype:
-            raise TypeError(
-                f"{self.where}: expected {before.dtype} as in batch 0, got {values.dtype}; set the "
-                "dtype of all with dtype="
-            )
+            expected, hint = f"{before.dtype} as in batch 0", "set the dtype of all with dtype="
+            raise TypeError(Problem(self.where, expected, str(values.dtype), hint))
         elif values.shape[1:] != before.row:
             raise ValueError(self._misshapen(before.row, values.shape[1:]))
         return values, lengths
 
     def plain_rows(self, entry: Any) -> npt.NDArray[Any] | None:
         """Returns an entry as rows that need no `check`, or None."""
-        if type(entry) is torch.Tensor:
-            if entry.requires_grad:
-                entry = entry.detach()
-            try:
-                entry = entry.numpy()
-            except (TypeError, RuntimeError):  # a device, or a dtype or layout that NumPy lacks
-                return None
-        elif type(entry) is not np.ndarray:
+        rows = plain_array(entry)
+        if rows is None or not rows.ndim or rows.dtype != self._values.dtype:
             return None
-        fits = (
-            entry.ndim and entry.dtype == self._values.dtype and entry.shape[1:] == self._values.row
-        )
-        return entry if fits else None
+        return rows if rows.shape[1:] == self._values.row else None
 
     def append(self, rows: npt.NDArray[Any]) -> None:
         """Appends `plain_rows`."""
@@ -146,20 +132,17 @@ class ArrayColumn(Column):
         """Raises if the output can't hold the values."""
         restored = np.lib.format.descr_to_dtype(np.lib.format.dtype_to_descr(dtype))
         if self._files is not None and restored != dtype:  # dtypes of ml_dtypes come back as bytes
-            raise TypeError(
-                f"{self.where}: expected a dtype of .npy files, got {dtype}; convert with .astype(...)"
-            )
+            hint = "convert with .astype(...)"
+            raise TypeError(Problem(self.where, "a dtype of .npy files", str(dtype), hint))
 
-    def _misshapen(self, expected: tuple[int, ...], got: tuple[int, ...]) -> str:
+    def _misshapen(self, expected: tuple[int, ...], got: tuple[int, ...]) -> Problem:
         hint = (
             "for samples of different lengths yield a pinfeed.JaggedBatch, or a pinfeed.Padded with "
             "lengths"
         )
         if len(got) < len(expected):
             hint = NO_SQUEEZE
-        return (
-            f"{self.where}: expected samples of shape {expected} as in batch 0, got {got}; {hint}"
-        )
+        return Problem(self.where, f"samples of shape {expected} as in batch 0", str(got), hint)
 
     @override
     def write(self, part: Part) -> None:
@@ -203,38 +186,29 @@ class RaggedColumn(ArrayColumn):
 
     @override
     def _part(self, entry: Any) -> Part:
+        where = self.where
         if not is_ragged(entry):
-            raise TypeError(
-                f"{self.where}: expected a JaggedBatch, or a Padded with lengths, as in batch 0, "
-                f"got {type(entry).__name__}"
-            )
-        try:
-            if isinstance(entry, Padded):
-                parts = as_ndarray(entry.values, self.where), as_ndarray(entry.lengths, self.where)
-                side = _side(entry, *parts, self.where)
-                entry = JaggedBatch.from_padded(*parts, side=side)
-            values = as_ndarray(entry.values, self.where)
-            ragged = RaggedArray(values, as_ndarray(entry.offsets, self.where))
-        except (TypeError, ValueError) as error:
-            text = str(error).removeprefix(f"{self.where}: ")
-            raise type(error)(f"{self.where}: {text}") from error
+            expected = "a JaggedBatch, or a Padded with lengths, as in batch 0"
+            raise TypeError(Problem(where, expected, type(entry).__name__))
+        if isinstance(entry, Padded):
+            parts = as_ndarray(entry.values, where), as_ndarray(entry.lengths, where)
+            side = _side(entry, *parts, where)
+            entry = named(where, JaggedBatch.from_padded, *parts, side=side)
+        values = as_ndarray(entry.values, where)
+        ragged = named(where, RaggedArray, values, as_ndarray(entry.offsets, where))
         return values[int(ragged.offsets[0]) : int(ragged.offsets[-1])], ragged.lengths
 
     @override
     def _check_first(self, dtype: np.dtype[Any]) -> None:
         if self._files is not None and self._files.is_file:
-            raise ValueError(
-                f"{self.where}: expected samples of one length for a .npy file, got different lengths; "
-                "pass the path of a directory"
-            )
+            expected, hint = "samples of one length for a .npy file", "pass the path of a directory"
+            raise ValueError(Problem(self.where, expected, "different lengths", hint))
 
     @override
-    def _misshapen(self, expected: tuple[int, ...], got: tuple[int, ...]) -> str:
+    def _misshapen(self, expected: tuple[int, ...], got: tuple[int, ...]) -> Problem:
         shapes = [f"({', '.join(map(str, ('*', *row)))})" for row in (expected, got)]
-        return (
-            f"{self.where}: expected samples of shape {shapes[0]} as in batch 0, got {shapes[1]}; only "
-            "their first axis may differ"
-        )
+        text = f"samples of shape {shapes[0]} as in batch 0"
+        return Problem(self.where, text, shapes[1], "only their first axis may differ")
 
     @override
     def write(self, part: Part) -> None:
@@ -285,10 +259,8 @@ class TextColumn(RaggedColumn):
         if len(offsets) == 1:  # without a string, the type is unknown
             return values, np.diff(offsets)
         if self._string_type not in (None, kind):
-            raise TypeError(
-                f"{self.where}: expected {self._string_type.__name__} as in earlier batches, "
-                f"got {kind.__name__}"
-            )
+            expected = f"{self._string_type.__name__} as in earlier batches"
+            raise TypeError(Problem(self.where, expected, kind.__name__))
         self._string_type = kind
         return values, np.diff(offsets)
 
@@ -338,7 +310,7 @@ def as_list(entry: Any, where: str) -> list[Any]:
     if holds_objects(entry):
         return entry.tolist() if isinstance(entry, np.ndarray) else list(entry)
     if not isinstance(entry, list | tuple):
-        raise TypeError(f"{where}: expected a list as in batch 0, got {type(entry).__name__}")
+        raise TypeError(Problem(where, "a list as in batch 0", type(entry).__name__))
     return list(entry)
 
 
@@ -365,6 +337,26 @@ def is_ragged(entry: Any) -> bool:
     )
 
 
+def plain_array(entry: Any) -> npt.NDArray[Any] | None:
+    """Returns a plain tensor or ndarray in memory as an ndarray, without a copy; None for others."""
+    if type(entry) is not torch.Tensor:
+        return entry if type(entry) is np.ndarray else None
+    if entry.requires_grad:
+        entry = entry.detach()
+    try:
+        return entry.numpy()
+    except (TypeError, RuntimeError):  # a device, or a dtype or layout that NumPy lacks
+        return None
+
+
+def named(where: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """Calls a function whose errors don't know the entry; they begin with its name."""
+    try:
+        return function(*arguments, **options)
+    except (TypeError, ValueError) as error:
+        raise type(error)(Problem(where, str(error))) from error
+
+
 def as_ndarray(array: Any, where: str) -> npt.NDArray[Any]:
     """Converts an array, or a CPU tensor, to an ndarray; bfloat16 becomes float32."""
     array = plain(array, where)
@@ -376,21 +368,19 @@ def as_ndarray(array: Any, where: str) -> npt.NDArray[Any]:
 def plain(array: Any, where: str) -> npt.NDArray[Any] | torch.Tensor:
     """Resolves an array, or a tensor on any device, to one that only has to be copied."""
     if not isinstance(array, ARRAYS):
-        raise TypeError(f"{where}: expected a tensor or an ndarray, got {type(array).__name__}")
+        raise TypeError(Problem(where, "a tensor or an ndarray", type(array).__name__))
     if isinstance(array, np.ndarray):
         check_plain(array, where)
         if array.dtype.hasobject or array.dtype.itemsize == 0:
-            raise TypeError(f"{where}: expected a dtype of fixed size, got {array.dtype}")
+            raise TypeError(Problem(where, "a dtype of fixed size", str(array.dtype)))
         return array
     if array.is_nested:
-        raise TypeError(
-            f"{where}: expected a dense tensor, got a nested one; "
-            "use pinfeed.JaggedBatch(tensor.values(), tensor.offsets())"
-        )
+        hint = "use pinfeed.JaggedBatch(tensor.values(), tensor.offsets())"
+        raise TypeError(Problem(where, "a dense tensor", "a nested one", hint))
     if array.layout != torch.strided:
-        raise TypeError(f"{where}: expected a dense tensor, got {array.layout}; use .to_dense()")
+        raise TypeError(Problem(where, "a dense tensor", str(array.layout), "use .to_dense()"))
     if array.is_meta:
-        raise TypeError(f"{where}: expected a tensor with values, got one on the meta device")
+        raise TypeError(Problem(where, "a tensor with values", "one on the meta device"))
     check_plain(array, where)
     return array.detach().as_subclass(torch.Tensor).resolve_conj().resolve_neg()
 
@@ -407,6 +397,5 @@ def _side(
         return "right"
     if np.array_equal(mask, right[:, ::-1]):
         return "left"
-    raise ValueError(
-        "expected a mask that agrees with lengths, got another; leave it out: Padded(values, lengths)"
-    )
+    hint = "leave it out: Padded(values, lengths)"
+    raise ValueError(Problem(where, "a mask that agrees with lengths", "another", hint))

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from pinfeed.arguments import ARRAYS
-from pinfeed.exports.to_numpy.columns import plain
+from pinfeed.arguments import ARRAYS, Problem
+from pinfeed.exports.to_numpy.columns import named, plain, plain_array
 from pinfeed.functional.arrays import permute
 from pinfeed.functional.sequences import JaggedBatch
 from pinfeed.imports import import_extra
@@ -56,27 +56,21 @@ def spec_of(value: Any, varying: set[int], where: str) -> Any:
         array = _host_array(value, where)
         dtype = _tensorflow_dtype(array, where)
     else:
-        empty = "an empty " if is_container(value) else ""
-        raise TypeError(
-            f"{where}: expected a tensor, an ndarray, numbers, strings or a container of them, "
-            f"got {empty}{type(value).__name__}; leave it out of the batch"
-        )
+        expected = "a tensor, an ndarray, numbers, strings or a container of them"
+        got = "an empty " * is_container(value) + type(value).__name__
+        raise TypeError(Problem(where, expected, got, "leave it out of the batch"))
     return tf.TensorSpec([None if i in varying else n for i, n in enumerate(array.shape)], dtype)
 
 
 def require_spec(spec: Any, where: str) -> None:
     """Raises unless a spec is None or one that batches can have."""
-    if isinstance(spec, tf.RaggedTensorSpec):
-        if spec.ragged_rank != 1 or spec.row_splits_dtype != tf.int64 or spec.shape.rank is None:
-            raise ValueError(
-                f"to_tensorflow: {where}: expected a tf.RaggedTensorSpec of known rank with "
-                f"ragged_rank=1 and row_splits_dtype=tf.int64, got {spec}"
-            )
-    elif not isinstance(spec, tf.TensorSpec | None):
-        raise TypeError(
-            f"to_tensorflow: {where}: expected a tf.TensorSpec or a tf.RaggedTensorSpec, "
-            f"got {spec!r}"
-        )
+    if not isinstance(spec, tf.TensorSpec | tf.RaggedTensorSpec | None):
+        raise TypeError(Problem(where, "a tf.TensorSpec or a tf.RaggedTensorSpec", repr(spec)))
+    if isinstance(spec, tf.RaggedTensorSpec) and (
+        spec.ragged_rank != 1 or spec.row_splits_dtype != tf.int64 or spec.shape.rank is None
+    ):
+        expected = "of known rank with ragged_rank=1 and row_splits_dtype=tf.int64"
+        raise ValueError(Problem(where, f"a tf.RaggedTensorSpec {expected}", str(spec)))
 
 
 def parts_of(spec: Any) -> list[Any]:
@@ -94,17 +88,15 @@ def arrays_of(spec: Any, moves_channels: bool, value: Any, where: str) -> list[A
     """Returns the arrays of an entry, with axis 1 moved to the end if ``moves_channels``."""
     if spec is None:
         if value is not None:
-            raise ValueError(
-                f"{where}: expected None as in the signature, got a {type(value).__name__}"
-            )
+            got = f"a {type(value).__name__}"
+            raise ValueError(Problem(where, "None as in the signature", got))
         return []
     if isinstance(spec, tf.RaggedTensorSpec):
         arrays = _ragged_arrays(value, where)
     elif spec.dtype == tf.string:
         if not _holds_strings(value):
-            raise TypeError(
-                f"{where}: expected strings as in the signature, got {type(value).__name__}"
-            )
+            got = type(value).__name__
+            raise TypeError(Problem(where, "strings as in the signature", got))
         arrays = [_text_array(value, where)]
     else:
         arrays = [_host_array(value, where)]
@@ -132,21 +124,13 @@ class PlainEntry:
 
     def array(self, value: Any) -> Array | None:
         """Returns the array of an entry that fits; None for any other, which `arrays_of` explains."""
-        if self._dtype is None:
+        array = None if self._dtype is None else plain_array(value)
+        if array is None or array.dtype != self._dtype or array.ndim != len(self._sizes):
             return None
-        if type(value) is torch.Tensor:
-            try:
-                value = value.detach().numpy()
-            except (TypeError, RuntimeError):  # a device, or a dtype or layout that NumPy lacks
-                return None
-        elif type(value) is not np.ndarray:
-            return None
-        if value.dtype != self._dtype or value.ndim != len(self._sizes):
-            return None
-        if self._moves_channels and value.ndim > 1:
-            value = _with_channels_last(value)
-        pairs = zip(value.shape, self._sizes, strict=True)
-        return value if all(size is None or n == size for n, size in pairs) else None
+        if self._moves_channels and array.ndim > 1:
+            array = _with_channels_last(array)
+        pairs = zip(array.shape, self._sizes, strict=True)
+        return array if all(size is None or n == size for n, size in pairs) else None
 
 
 def element_of(spec: Any, tensors: Sequence[Any]) -> Any:
@@ -163,16 +147,12 @@ def with_channels_last(spec: Any) -> Any:
 
 def _ragged_arrays(value: Any, where: str) -> list[Array]:
     if not isinstance(value, JaggedBatch | RaggedArray):
-        raise TypeError(
-            f"{where}: expected a JaggedBatch as in the signature, got {type(value).__name__}"
-        )
+        got = type(value).__name__
+        raise TypeError(Problem(where, "a JaggedBatch as in the signature", got))
     values, offsets = _host_array(value.values, where), _host_array(value.offsets, where)
     checkable = values.view(np.int16) if values.dtype == _BFLOAT16 else values
-    try:
-        # Checks offsets, because TensorFlow reads out of bounds without its own, slower check.
-        RaggedArray(checkable, offsets)
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"{where}: {error}") from error
+    # Checks offsets, because TensorFlow reads out of bounds without its own, slower check.
+    named(where, RaggedArray, checkable, offsets)
     first, last = int(offsets[0]), int(offsets[-1])
     return [values[first:last], np.subtract(offsets, first, dtype=np.int64)]
 
@@ -181,18 +161,19 @@ def _check(array: Array, spec: Any, where: str) -> None:
     if spec.dtype != tf.string:
         got = _tensorflow_dtype(array, where)
         if got is not spec.dtype:
-            raise TypeError(
-                f"{where}: expected {spec.dtype.name}, got {got.name}; all batches need the dtypes of the "
-                "first: Stack(dtype) in the Collate converts an entry"
+            hint = (
+                "all batches need the dtypes of the first: Stack(dtype) in the Collate converts an "
+                "entry"
             )
+            raise TypeError(Problem(where, spec.dtype.name, got.name, hint))
     if spec.shape.is_compatible_with(array.shape):
         return
     sizes, hint = tuple(spec.shape), ""
     if array.ndim == len(sizes):
         pairs = zip(array.shape, sizes, strict=True)
         free = tuple(size if size == other else None for size, other in pairs)
-        hint = f"; if it varies, pass signature= with tf.TensorSpec({free}, tf.{spec.dtype.name})"
-    raise ValueError(f"{where}: expected shape {sizes}, got {array.shape}{hint}")
+        hint = f"if it varies, pass signature= with tf.TensorSpec({free}, tf.{spec.dtype.name})"
+    raise ValueError(Problem(where, f"shape {sizes}", str(array.shape), hint))
 
 
 def _host_array(array: Any, where: str) -> Array:
@@ -205,7 +186,7 @@ def _host_array(array: Any, where: str) -> Array:
     if is_plain(array):
         numbers = np.asarray(array)
         if numbers.dtype.kind in "US":
-            raise TypeError(f"{where}: expected numbers, got {array!r}")
+            raise TypeError(Problem(where, "numbers", repr(array)))
         return numbers.astype(_PYTHON_DTYPES.get(numbers.dtype, numbers.dtype))
     array = plain(array, where)
     if isinstance(array, np.ndarray):
@@ -228,9 +209,8 @@ def _tensorflow_dtype(array: Array, where: str) -> Any:
 
 
 def _unknown(dtype: Any, where: str) -> TypeError:
-    return TypeError(
-        f"{where}: TensorFlow has no {dtype}; convert it, or leave it out of the batch"
-    )
+    hint = "convert it, or leave it out of the batch"
+    return TypeError(Problem(where, f"TensorFlow has no {dtype}", hint=hint))
 
 
 def is_plain(node: Any) -> bool:
@@ -254,9 +234,8 @@ def _text_array(node: Any, where: str) -> Array:
     array = np.array(node, object)
     for item in array.ravel().tolist():
         if not isinstance(item, _STRINGS):
-            raise TypeError(
-                f"{where}: expected only strings, got a {type(item).__name__} among them; convert it with str()"
-            )
+            got = f"a {type(item).__name__} among them"
+            raise TypeError(Problem(where, "only strings", got, "convert it with str()"))
     return array
 
 

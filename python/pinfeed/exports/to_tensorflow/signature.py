@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pinfeed import structure
+from pinfeed.arguments import Problem
 from pinfeed.collation.collate import Collate
 from pinfeed.exports.to_tensorflow.entries import (
     PlainEntry,
@@ -80,7 +81,7 @@ class Signature:
             for steps, spec in _entries(nested)
         }
         for steps, spec in specs.items():
-            require_spec(spec, f"signature{_path(steps)}")
+            require_spec(spec, f"to_tensorflow: signature{_path(steps)}")
         return cls(nested, specs, _moved(channels_last, specs), nested)
 
     def arrays(self, batch: Any, number: int) -> tuple[Any, ...]:
@@ -90,10 +91,8 @@ class Signature:
             return tuple(plain)
         values = dict(_entries(batch))
         if values.keys() != self._specs.keys():
-            raise ValueError(
-                f"{_where((), number)}: expected the entries {_listed(self._specs)} of the signature, "
-                f"got {_listed(values)}"
-            )
+            expected = f"the entries {_listed(self._specs)} of the signature"
+            raise ValueError(Problem(_where((), number), expected, _listed(values)))
         results: list[Any] = []
         for steps, spec in self._specs.items():
             results += arrays_of(spec, steps in self._moves, values[steps], _where(steps, number))
