@@ -34,7 +34,7 @@ def run_program(name, *arguments, **options):
     return run_python(path.read_text(encoding="utf-8"), *arguments, path=str(path), **options)
 
 
-def run_python(code, *arguments, timeout=150, fresh=False, path=None):
+def run_python(code, *arguments, timeout=150, fresh=False, path=None, ranks=1):
     """Returns the output of a Python program; fails, with its stacks, if it fails, crashes or hangs.
 
     Args:
@@ -43,13 +43,14 @@ def run_python(code, *arguments, timeout=150, fresh=False, path=None):
         timeout: Seconds after which it counts as hanging.
         fresh: Start a new interpreter, for programs about the import of pinfeed.
         path: The code's file, whose folder it can import from. None: ``python -c``.
+        ranks: Run it in this many processes, which have the environment of torchrun.
     """
     server, process = _server(os.getpid())
     assert process.poll() is None, f"the server of programs ended by itself: {process.returncode}"
     reading, writing = os.pipe()
     with open(reading, "rb") as stdout, tempfile.TemporaryFile() as stderr:
-        program = pickle.dumps((fresh, path, code, arguments, os.getcwd(), dict(os.environ)))
-        socket.send_fds(server, [program], [writing, stderr.fileno()])
+        program = (fresh, path, code, arguments, os.getcwd(), dict(os.environ), ranks)
+        socket.send_fds(server, [pickle.dumps(program)], [writing, stderr.fileno()])
         os.close(writing)
         pid = int(server.recv(64))
         printed, hung = _read_all(stdout, timeout)
@@ -112,12 +113,28 @@ def _serve(connection):
         connection.send(str(os.waitstatus_to_exitcode(status)).encode())
 
 
+def _fork_ranks(count):
+    """Returns in each rank, with its variables; this process ends with them."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    os.environ |= {"WORLD_SIZE": str(count), "OMP_NUM_THREADS": "1"}  # ranks share CPUs
+    for rank in range(count):
+        if os.fork() == 0:
+            os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+            importlib.import_module("torch").set_num_threads(1)
+            return
+    for _ in range(count):
+        if os.wait()[1]:
+            os.killpg(0, signal.SIGABRT)  # or the others would wait for the rank that failed
+    os._exit(0)
+
+
 if __name__ == "__main__":
     for module in ("torch.utils.data", "pinfeed"):
         importlib.import_module(module)
     multiprocessing.set_start_method("fork")  # Python 3.14 doesn't do this
     gc.freeze()  # excludes objects from garbage collection at the exit of forks
-    fresh, path, code, arguments, folder, environment = _serve(
+    fresh, path, code, arguments, folder, environment, ranks = _serve(
         socket.socket(fileno=int(sys.argv[1]))
     )
     os.chdir(folder)
@@ -127,6 +144,8 @@ if __name__ == "__main__":
         os.execve(sys.executable, python, environment)
     os.environ.clear()
     os.environ.update(environment)
+    if ranks > 1:
+        _fork_ranks(ranks)
     sys.argv[:] = [path or "-c", *arguments]
     sys.modules["__main__"] = main = types.ModuleType("__main__")
     sys.path[0] = ""

@@ -12,20 +12,8 @@ import numpy as np
 
 
 def images(batch, mean=None, std=None, scale=1 / 255, dtype="float32", input="NHWC", output="NCHW"):
-    """Returns the batch of `pinfeed.functional.normalize` and `pinfeed.Image` for uint8 images.
-
-    Each channel is a table of 256 values, which makes exact arithmetic affordable.
-    """
-    if input == "NHW":
-        batch, input = batch[..., np.newaxis], "NHWC"
-    pixels = permute(batch, input, "NHWC")
-    if dtype != "uint8":
-        scales, biases = constants(mean, std, scale, pixels.shape[-1])
-        tables = [fused_multiply_add(*pair) for pair in zip(scales, biases, strict=True)]
-        planes = [table[pixels[..., c]] for c, table in enumerate(tables)]
-        values = np.stack(planes, axis=-1) if planes else pixels.astype(np.float32)
-        pixels = rounded(values, dtype)
-    return permute(pixels, "NHWC", output)
+    """Returns the batch of `pinfeed.functional.normalize` and `pinfeed.Image` for uint8 images."""
+    return normalized(batch, mean, std, scale, "uint8", dtype, input, output)
 
 
 def constants(mean, std, scale, channels):
@@ -37,18 +25,6 @@ def constants(mean, std, scale, channels):
         for values in (np.asarray(scale / std), np.asarray(-mean / std))
     ]
     return tuple(per_channel)
-
-
-@functools.cache
-def fused_multiply_add(scale, bias):
-    """Returns ``byte * scale + bias``, rounded once to float32, for all 256 bytes."""
-    return np.array(
-        [
-            _to_float32(byte * Fraction(scale) + Fraction(bias), sign_of_zero=byte * scale + bias)
-            for byte in range(256)
-        ],
-        np.float32,
-    )
 
 
 def gray(image):
@@ -101,10 +77,22 @@ def normalized(batch, mean, std, scale, source, dtype, input, output):
         scale = {"uint8": 1 / 255, "uint16": 1 / 65535, "int16": 1 / 32767}.get(source, 1)
     if input == "NHW":
         batch, input = batch[..., np.newaxis], "NHWC"
-    pixels = permute(widened(batch, source), input, "NHWC")
-    pairs = zip(*constants(mean, std, scale, pixels.shape[-1]), strict=True)
-    planes = [multiply_add(pixels[..., c], *pair) for c, pair in enumerate(pairs)]
-    return permute(rounded(np.stack(planes, axis=-1), dtype), "NHWC", output)
+    pixels = permute(batch, input, "NHWC")
+    if dtype == "uint8":
+        return permute(pixels, "NHWC", output)
+    result = np.empty(pixels.shape, np.float32)
+    for c, pair in enumerate(zip(*constants(mean, std, scale, pixels.shape[-1]), strict=True)):
+        plane = pixels[..., c]
+        of_bytes = source == "uint8"
+        result[..., c] = (
+            _every_byte(*pair)[plane] if of_bytes else multiply_add(widened(plane, source), *pair)
+        )
+    return permute(rounded(result, dtype), "NHWC", output)
+
+
+@functools.cache
+def _every_byte(scale, bias):
+    return multiply_add(np.arange(256, dtype=np.float32), scale, bias)
 
 
 def widened(array, dtype):

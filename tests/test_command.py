@@ -1,13 +1,11 @@
 """``python -m pinfeed``: its commands, its version, and typos."""
 
-import subprocess
-import sys
-
 import pytest
 
 import pinfeed
 from pinfeed import _core
 from pinfeed.__main__ import main
+from programs import run_python
 
 
 @pytest.mark.parametrize("option", ["--version", "-V"])
@@ -41,10 +39,8 @@ def test_usage_names_all_commands(arguments, status, capsys):
 
 
 def test_info():
-    done = subprocess.run(
-        [sys.executable, "-m", "pinfeed", "info"], capture_output=True, text=True, check=True
-    )
-    facts = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
+    printed = run_python("import runpy; runpy.run_module('pinfeed', run_name='__main__')", "info")
+    facts = dict(line.split(maxsplit=1) for line in printed.splitlines())
     assert facts["pinfeed"] == f"{pinfeed.__version__} (built with {_core.compiler})"
     assert facts["kernels"].startswith(f"{_core.active_isa()}; this CPU runs ")
     assert "shared memory" in facts["workers"]

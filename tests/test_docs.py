@@ -24,7 +24,7 @@ SCRIPT = re.compile(r'^--8<-- "(docs/recipes/\w+\.py)"\n', re.MULTILINE)
 
 # Marks of page types. Pages about libraries whose threads never end need their own process, because later tests
 # could not fork. TensorFlow, Ray and Lightning are optional: without them their pages are skipped, except in the
-# commands that name these pages, which then fail. A page about several ranks runs on two, under torchrun.
+# commands that name these pages, which then fail. A page about several ranks runs on two, like under torchrun.
 ALONE = re.compile(
     r"<!-- runs (?:in a process of its own|(?P<ranks>on two ranks))(?:, with (?P<library>\w+))? -->\n"
 )
@@ -94,10 +94,9 @@ def test_page(page, tmp_path, monkeypatch):
         strict = f"import warnings; warnings.simplefilter('error'); {FILTERS[alone['library']]}"
         if alone["library"] == "lightning":
             strict = f"import sys; sys.path.insert(0, {str(TESTS)!r}); import torchvision_operators; {strict}"
-        if alone["ranks"]:
-            _run_on_two_ranks(f"{strict}; {code}", tmp_path / "page.py")
-        else:
-            run_python(f"{strict}; {code}", timeout=180)
+        # A rank on a busy machine sometimes aborts when Python exits, also without pinfeed (torch 2.13, gloo).
+        end = "import os, sys\nsys.stdout.flush()\nos._exit(0)\n" if alone["ranks"] else ""
+        run_python(f"{strict}; {code}{end}", timeout=180, ranks=2 if alone["ranks"] else 1)
     else:
         exec(compile(code, str(page), "exec"), {"__name__": "__main__"})
 
@@ -114,17 +113,6 @@ def test_each_framework_section_is_a_complete_script(title, tmp_path, monkeypatc
     (section,) = re.findall(rf"(?ms)^## {title}$(.*?)(?=^## |\Z)", _text(RESUMING))
     paths = f"import sys; sys.path.insert(0, {str(TESTS)!r}); import torchvision_operators; "
     run_python(paths + _comparing("\n" + "\n".join(BLOCK.findall(section))), timeout=180)
-
-
-def _run_on_two_ranks(code, path):
-    # A rank on a busy machine sometimes aborts when Python exits, also without pinfeed (torch 2.13, gloo).
-    code += "\nimport os, sys\nsys.stdout.flush()\nos._exit(0)\n"
-    path.write_text(code, encoding="utf-8")
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = subprocess.run(
-        [*torchrun, path], capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr
 
 
 def _code(text, blocks):

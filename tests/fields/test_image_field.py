@@ -187,9 +187,16 @@ def test_dark_batches_of_16_bit_images_pass():
 def test_reference_rounds_once():
     rng = np.random.default_rng(0)
     values = rng.standard_normal(2000).astype(np.float32) * np.float32(1e3)
-    scale, bias = float(np.float32(1 / 3)), float(np.float32(-0.7))
-    exact = [reference.exact_multiply_add(float(value), scale, bias) for value in values]
-    assert_same_bits(reference.multiply_add(values, scale, bias), np.array(exact, np.float32))
+    third = float(np.float32(1 / 3))
+    for some, scale, bias in [
+        (values, third, float(np.float32(-0.7))),
+        (np.float32([3]), third, -1.0),  # 2^-25, not 0, the difference of the rounded product
+        (np.float32([0]), -1.0, -0.0),
+        (np.float32([1]), 2.0**-149 * 3, 0.0),
+        (np.float32([2]), 3e38, 0.0),
+    ]:
+        exact = [reference.exact_multiply_add(float(value), scale, bias) for value in some]
+        assert_same_bits(reference.multiply_add(some, scale, bias), np.array(exact, np.float32))
 
 
 @given(image_lists(INTEGERS), st.sampled_from(INTEGERS[1:]), st.sampled_from(["CHW", "HWC"]))

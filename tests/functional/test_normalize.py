@@ -1,7 +1,5 @@
 """pinfeed.functional.normalize compared with exact arithmetic: every byte, layout, dtype and instruction set."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -88,15 +86,6 @@ def test_every_byte_with_difficult_constants(constants, output, dtype):
     images = every_byte("NHWC", 3)
     result = normalized(images, dtype, output=output, **constants)
     assert_same_bits(result, reference.images(images, dtype=dtype, output=output, **constants))
-
-
-def test_reference_rounds_like_a_fused_multiply_add():
-    # 3 * (1/3 rounded) - 1 is 0 if the product is rounded first, otherwise 2^-25.
-    third = float(np.float32(1 / 3))
-    assert reference.fused_multiply_add(third, -1.0)[3] == 2.0**-25
-    assert np.signbit(reference.fused_multiply_add(-1.0, -0.0)[0])
-    assert reference.fused_multiply_add(2.0**-149 * 3, 0.0)[1] == 2.0**-149 * 3
-    assert reference.fused_multiply_add(3e38, 0.0)[2] == math.inf
 
 
 @st.composite
