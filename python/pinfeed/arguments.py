@@ -24,6 +24,10 @@ PLAIN_ARRAYS = frozenset(
     (np.ndarray, np.memmap, np.matrix, np.recarray, torch.Tensor, torch.nn.Parameter)
 )
 
+_TAKE_ANY_LENGTH = (
+    "Pad() and Jagged() take samples of different sizes, Keep() leaves them as they are"
+)
+
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
@@ -59,16 +63,24 @@ class Problem:
         sample: Position of the sample in the batch, or None.
         part: Position in that sample, or None.
         index: Index of the sample in the dataset, or None.
+        differs: Whether samples differ in length or shape, and the hint is the general one for this.
     """
 
     def __init__(
-        self, subject: str, expected: str, got: str = "", hint: str = "", sample: int | None = None
+        self,
+        subject: str,
+        expected: str,
+        got: str = "",
+        hint: str = "",
+        sample: int | None = None,
+        differs: bool = False,
     ) -> None:
         self.subject = subject
         self.expected = expected
         self.got = got
-        self.hint = hint
+        self.hint = _TAKE_ANY_LENGTH if differs else hint
         self.sample = sample
+        self.differs = differs
         self.part: int | None = None
         self.index: int | None = None
 
@@ -77,6 +89,11 @@ class Problem:
         """Returns the problem in a pinfeed error; None for errors of libraries or the user."""
         only = error.args[0] if len(error.args) == 1 else None
         return only if isinstance(only, cls) else None
+
+    def explain_difference(self, hint: str) -> None:
+        """Replaces the general hint for samples that differ in shape."""
+        if self.differs:
+            self.hint, self.differs = hint, False
 
     def __str__(self) -> str:
         sample = "" if self.sample is None else sample_after(self.subject, self.sample)

@@ -403,6 +403,7 @@ def test_a_row_as_a_sample_is_reported_with_its_index():
         "expected": "integers that uint8 can hold",
         "got": "300",
         "hint": "pass a wider dtype",
+        "differs": False,
     }
     again = pickle.loads(pickle.dumps(caught.value))
     assert repr(again) == repr(caught.value) == f"ValueError({str(caught.value)!r})"

@@ -484,7 +484,7 @@ BAD_LIKES = {
     "a limit too": (lambda: Pad(like="ids", max_length=4), ValueError, "leave out max_length"),
     "itself": (lambda: Collate({"ids": Pad(like="ids")}), ValueError, "another Pad()"),
     "another field": (lambda: Collate({"ids": Jagged(), "x": Pad(like="ids")}), ValueError, "fields['x']: like must be", "the key of Jagged()"),
-    "a chain": (lambda: Collate({"a": Pad(), "b": Pad(like="a"), "c": Pad(like="b")}), ValueError, "the key of Pad(lengths=False, like='a')"),
+    "a chain": (lambda: Collate({"a": Pad(), "b": Pad(like="a"), "c": Pad(like="b")}), ValueError, "the key of Pad(like='a')"),
     "in no dict": (lambda: Collate((Pad(), Pad(like="ids"))), ValueError, "depends on the key 'ids' of the same dict", "make the samples dicts"),
     "of a device": (lambda: pinfeed.DeviceLoader([], fields={"ids": Pad(), "x": Pad(like="ids")}), TypeError, "must not have from_key(), allow_missing() or like="),
 }  # fmt: skip

@@ -11,7 +11,7 @@ import torch
 import pinfeed
 from messages import check
 from pinfeed import Boxes, Image, InstanceMasks, Jagged, Keep, Mask, Pad, Points, Stack, augment
-from pinfeed.collation import plan, untransformed
+from pinfeed.collation import untransformed
 from samples import assert_same
 
 FLIP = augment.RandomHorizontalFlip(p=1)
@@ -114,7 +114,7 @@ def test_the_check_ends(monkeypatch):
     calls = []
     check_batch = untransformed.require_transformed
     watched = lambda *arguments: calls.append(0) or check_batch(*arguments)
-    monkeypatch.setattr(plan, "require_transformed", watched)
+    monkeypatch.setattr(untransformed, "require_transformed", watched)
     for values, most in ((NOTHING, 4), (np.ones((1, 7)), 1)):
         collate = pinfeed.Collate({"image": MOVED, "foo": Jagged()})
         for _ in range(6):

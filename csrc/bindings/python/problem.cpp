@@ -9,7 +9,7 @@ namespace pinfeed::bindings {
 void Problem::raise() const {
   const py::object words = once([] { return imported("pinfeed.arguments", "Problem"); });
   const py::object sample = sample_ < 0 ? py::none() : py::object(py::int_(sample_));
-  const py::object problem = words(name_, expected_, got_, hint_, sample);
+  const py::object problem = words(name_, expected_, got_, hint_, sample, differs_);
   PyErr_SetObject(type_, problem.ptr());
 }
 

@@ -29,6 +29,12 @@ class Problem : public std::exception {
         got_(std::move(got)),
         hint_(std::move(hint)) {}
 
+  // Marks samples that differ in shape. Python's Problem then has the hint.
+  Problem of_shapes() && {
+    differs_ = true;
+    return std::move(*this);
+  }
+
   // Sets Python's error.
   void raise() const;
 
@@ -37,6 +43,7 @@ class Problem : public std::exception {
   std::string name_;
   std::int64_t sample_;
   std::string expected_, got_, hint_;
+  bool differs_ = false;
 };
 
 inline Problem wrong_type(const Subject& subject, std::string expected, std::string got = "",

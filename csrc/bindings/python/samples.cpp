@@ -338,12 +338,10 @@ void Samples::require_common(const ArrayView& view, std::size_t position) const 
         "shape " + shape_text(view.shape), are_gray ? alike : "");
   }
   if (std::ranges::equal(view.shape, shape())) return;
-  throw wrong_value(subject(position), "shape " + shape_text(shape()) + " as in sample 0",
-                    shape_text(view.shape),
-                    view.axes() == axes_ && axes_ > 0
-                        ? "Pad() and Jagged() take samples of different sizes, Keep() "
-                          "leaves them as they are"
-                        : "");
+  Problem problem =
+      wrong_value(subject(position), "shape " + shape_text(shape()) + " as in sample 0",
+                  shape_text(view.shape));
+  throw view.axes() == axes_ && axes_ > 0 ? std::move(problem).of_shapes() : problem;
 }
 
 void Samples::require_axes(std::span<const std::int64_t> shape, std::size_t position) {

@@ -39,24 +39,9 @@ def checked_fields(
     if isinstance(fields, Field):
         if check is not None:
             check(fields, name)
-        field = fields.for_position(in_dict)
-        if field.extra_keys() and not in_dict:
-            takes_true = isinstance(field, Image | Pad)
-            raise ValueError(
-                f"{name}: {type(field).__name__} adds the keys {list(field.extra_keys())}, which needs a dict; "
-                f"make the samples dicts, or {'pass True instead of a key' if takes_true else 'leave the keys out'}"
-            )
-        if (field.source is not None or field.is_optional) and not in_dict:
-            raise ValueError(
-                f"{name} has {'allow_missing()' if field.is_optional else 'from_key()'}, which needs a dict; "
-                "make the samples dicts"
-            )
-        if dependency_of(field) is not None and not in_dict:
-            raise ValueError(
-                f"{name} depends on the key {dependency_of(field)!r} of the same dict, but is not in a dict; make "
-                "the samples dicts"
-            )
-        return field
+        if not in_dict and (wrong := _need_of_dict(fields)):
+            raise ValueError(Problem("", f"{name}{wrong[0]}", hint=wrong[1]))
+        return fields
     if not is_container(fields):
         got = repr(fields) if isinstance(fields, type) else type(fields).__name__
         text = f"{name} must be a Field such as Image(), or None, got {got}"
@@ -70,11 +55,27 @@ def checked_fields(
         _check_names(fields, parts, name)
         by_key = dict(zip(fields, parts, strict=True))
         parts = [
-            part.with_padding_of_like(key, by_key, name) if isinstance(part, Pad) else part
+            part.in_dict(key, by_key, name) if isinstance(part, Pad) else part
             for key, part in by_key.items()
         ]
     parts = with_image_settings(fields, parts, name)
     return rebuild(fields, parts)
+
+
+def _need_of_dict(field: Field) -> tuple[str, str] | None:
+    """Returns why a field must be in a dict, with the hint; None if it needn't be."""
+    hint, kind = "make the samples dicts", type(field).__name__
+    if field.extra_keys():
+        instead = "pass True instead of a key" if kind in ("Image", "Pad") else "leave the keys out"
+        adds = f": {kind} adds the keys {list(field.extra_keys())}, which needs a dict"
+        return adds, f"{hint}, or {instead}"
+    if field.is_optional:
+        return " has allow_missing(), which needs a dict", hint
+    if field.source is not None:
+        return " has from_key(), which needs a dict", hint
+    if key := dependency_of(field):
+        return f" depends on the key {key!r} of the same dict, but is not in a dict", hint
+    return None
 
 
 def _field_for(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -13,13 +14,15 @@ from pinfeed.arguments import ARRAYS, Problem, with_hints
 from pinfeed.augment.random_state import BatchRandomState, CollateRandomState
 from pinfeed.batches import LastSample, Packing, SampleBatch
 from pinfeed.collation.checked_fields import checked_fields
-from pinfeed.collation.plan import UNKNOWN, Context, Entry
-from pinfeed.fields.field import Field
-from pinfeed.fields.stack import TAKE_ANY_LENGTH
+from pinfeed.collation.plan import Entry
+from pinfeed.fields.field import Field, FieldContext
 from pinfeed.memory.main_process import accept_limit, limit_for_pickling
 from pinfeed.memory.outputs import is_pinning_wanted
 from pinfeed.memory.worker import worker_memory
 from pinfeed.sources.dataset import Rows
+
+# The context of a batch whose epoch is unknown.
+_UNKNOWN = FieldContext("Collate")
 
 
 class Collate:
@@ -118,7 +121,7 @@ class Collate:
         self._random_state.set_epoch(epoch)
 
     def _note_field(self, field: Field, name: str) -> None:
-        self._augments |= field.augments
+        self._augments |= field.augments or field.is_random
         self._is_random |= field.is_random
         if field.packs:
             self._packs = name
@@ -160,8 +163,8 @@ class Collate:
                     samples = list(samples.unbind() if is_nested else samples)
             # Copy the list so concurrent modification can't affect later fields.
             if type(samples) is list and (samples := samples.copy()):
-                context = UNKNOWN
-                if self._augments or self._is_random:
+                context = _UNKNOWN
+                if self._augments:
                     context = self._context(samples, None, LastSample.epoch_of(samples))
                 return self._plan().collate(samples, context)
             self._require_samples(samples)
@@ -170,7 +173,9 @@ class Collate:
             raise ValueError(Problem("Collate", "at least one sample", "an empty batch"))
         packing, epoch = (None, None) if batch is None else (batch.packing, batch.epoch)
         try:
-            context = self._context(samples, packing, epoch)
+            context = _of_epoch(epoch)
+            if self._augments or packing is not None:
+                context = self._context(samples, packing, epoch)
             if isinstance(samples, Rows):
                 return self._plan().gather(samples.sources, samples.indices, context)
             return self._plan().collate(list(samples), context)
@@ -181,8 +186,10 @@ class Collate:
             indices: Any = ()
             if packing is not None:
                 indices = packing.documents
-                if problem.hint == TAKE_ANY_LENGTH:
-                    problem.hint = f"documents are packed, so this entry needs Pack(seq_length={packing.seq_length}) too"
+                needed = f"Pack(seq_length={packing.seq_length})"
+                problem.explain_difference(
+                    f"documents are packed, so this entry needs {needed} too"
+                )
             elif batch is not None and batch.indices is not None:
                 indices = batch.indices
             if problem.sample is not None and problem.sample < len(indices):
@@ -203,13 +210,13 @@ class Collate:
 
     def _context(
         self, samples: Sequence[Any], packing: Packing | None, epoch: int | None
-    ) -> Context:
+    ) -> FieldContext:
         random_state = None
         if self._is_random:
             random_state = self._random_state.of(samples, epoch)
         elif self._augments:  # transforms without random draws don't read the numbers
             random_state = BatchRandomState(np.arange(len(samples)), key=0)
-        return random_state, packing, epoch, False, None
+        return FieldContext("Collate", "", False, random_state, packing, epoch)
 
     def _plan(self) -> Entry:
         """Returns the plan for whole samples, with pinned memory if it is wanted now."""
@@ -226,3 +233,9 @@ class Collate:
         seed = [] if self.seed is None else [f"seed={self.seed}"]
         key = [] if self._random_state.entry is None else [f"id_key={self._random_state.entry!r}"]
         return f"Collate({', '.join(fields + pin + seed + key)})"
+
+
+@functools.lru_cache(maxsize=8)
+def _of_epoch(epoch: int | None) -> FieldContext:
+    """Returns the context of a batch without random draws and packing; creating it takes longer."""
+    return FieldContext("Collate", epoch=epoch)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pinfeed.collation.untransformed import FieldEntry, field_entries
+from pinfeed.collation.sample_entries import FieldEntry, field_entries
 from pinfeed.fields.jagged import Jagged
 from pinfeed.structure import is_container, parts
 

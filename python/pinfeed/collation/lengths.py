@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -15,6 +15,9 @@ from pinfeed.arguments import Problem
 from pinfeed.fields.jagged import Jagged
 from pinfeed.fields.pack import Pack
 from pinfeed.fields.pad import OF_SHAPES, Pad
+
+if TYPE_CHECKING:
+    from pinfeed.collation.plan import Entry
 
 # Keys of tokens, and of entries with one item per token.
 _TOKENS = "input_ids", "token_ids", "tokens"
@@ -31,13 +34,14 @@ _MEASURED = 16
 class Comparison:
     """Compares an entry with another one of its container, until the lengths of their samples differ."""
 
-    key: Any  # of the entry, which messages name
+    key: Any
     field: Any
     other: Any  # key of the other entry
     other_field: Any
     are_same: bool  # whether the names say that lengths are equal
     differs: str = ""  # argument with different values in both fields
     in_dict: bool = True  # where a Pad can have like=
+    name: str = ""  # of the entry in messages
     is_settled: bool = False  # whether further batches need no comparison
     left_to_measure: int = _MEASURED  # batches
 
@@ -45,7 +49,6 @@ class Comparison:
         self,
         lengths: torch.Tensor,
         other: torch.Tensor,
-        name: str,
         samples_of: Callable[[Any], Sequence[Any]] | None,
     ) -> bool:
         """Returns whether it warned. Raises ValueError if related lengths differ under ``like`` or in a `Pack`.
@@ -53,11 +56,10 @@ class Comparison:
         Args:
             lengths: Lengths of the samples of the entry in a batch.
             other: Lengths of the samples of the other entry.
-            name: Name of the entry in messages.
             samples_of: Function that returns the samples under a key. None: nothing has cut ``lengths``.
         """
         if self.are_same and not torch.equal(lengths, other):
-            problem = self._problem(lengths, other, name)
+            problem = self._problem(lengths, other)
             if isinstance(self.field, Pack) or self.field.like:
                 raise ValueError(problem)
             warnings.warn(str(problem), stacklevel=2)
@@ -91,7 +93,7 @@ class Comparison:
         fix = f"pass the same {self.differs} to both"
         fix = f"pass like={self.other!r} instead" if are_pads and self.in_dict else fix
         fix += ", or, if these are separate sequences, like=False" * are_pads
-        text = f"{name}: {' and '.join(texts)}, so related items are in different columns, or missing; {fix}"
+        text = f"{self.name}: {' and '.join(texts)}, so related items are in different columns, or missing; {fix}"
         warnings.warn(text, stacklevel=2)
         return True
 
@@ -120,7 +122,7 @@ class Comparison:
         is_sure = self.differs == "side" or are_related or bool((lengths != lengths.max()).any())
         return not self.is_settled and is_sure and int(lengths.max()) > limit
 
-    def _problem(self, lengths: torch.Tensor, other: torch.Tensor, name: str) -> Problem:
+    def _problem(self, lengths: torch.Tensor, other: torch.Tensor) -> Problem:
         sample = 0  # or they have different numbers of sequences
         if lengths.shape == other.shape:
             sample = int((lengths != other).reshape(len(other), -1).any(1).nonzero()[0])
@@ -134,34 +136,71 @@ class Comparison:
         separate = "pass like=False" if is_pad else "store it under another key with from_key()"
         hint += f", or, if this is a separate sequence, such as the labels of an encoder-decoder, {separate}"
         expected = f"length {other[sample].tolist()} as in [{self.other!r}]"
-        return Problem(name, expected, str(lengths[sample].tolist()), hint, sample=sample)
+        return Problem(self.name, expected, str(lengths[sample].tolist()), hint, sample=sample)
 
 
-def comparisons(fields: Mapping[Any, Any], *, in_dict: bool) -> list[Comparison]:
-    """Returns the comparisons of the entries of a container, by their fields."""
-    found = [
-        Comparison(key, field, field.like, fields[field.like], True)
-        for key, field in fields.items()
-        if isinstance(field, Pad) and field.like in fields
-    ]
-    own = {key: (field, _padding(field)) for key, field in fields.items() if _is_independent(field)}
-    tokens = next((key for key in _TOKENS if key in own), None)
-    for (other, (other_field, there)), (key, (field, here)) in itertools.combinations(
-        own.items(), 2
-    ):
-        names = [name for name in here if there.get(name, here[name]) != here[name]]
-        if "axes" in names:
-            continue
-        if key == tokens:
-            (key, field), (other, other_field) = (other, other_field), (key, field)
-        # Labels in a JaggedBatch can belong to the whole text.
-        are_same = other == tokens and type(field) is type(other_field) is not Jagged
-        are_same &= bool(_OF_TOKENS.search(str(key)))
-        are_same &= (field.source or key) != (other_field.source or other)
-        if are_same or names:
-            entries = key, field, other, other_field
-            found.append(Comparison(*entries, are_same, (*names, "")[0], in_dict))
-    return found
+class Comparisons:
+    """The comparisons of the entries of a container.
+
+    Args:
+        entries: Entries of the plan by key.
+        in_dict: Whether the container is a dict.
+
+    Attributes:
+        keys: Keys of the entries that the next batch compares.
+    """
+
+    def __init__(self, entries: Mapping[Any, Entry], *, in_dict: bool) -> None:
+        fields = {key: entry.fields for key, entry in entries.items()}
+        names = {key: entry.context.name for key, entry in entries.items()}
+        pairs = [
+            (key, field.like, True, "")
+            for key, field in fields.items()
+            if isinstance(field, Pad) and field.like in fields
+        ]
+        own = {key: _padding(field) for key, field in fields.items() if _is_independent(field)}
+        tokens = next((key for key in _TOKENS if key in own), None)
+        for other, key in itertools.combinations(own, 2):
+            here, there = own[key], own[other]
+            differing = [name for name in here if there.get(name, here[name]) != here[name]]
+            if "axes" in differing:
+                continue
+            key, other = (other, key) if key == tokens else (key, other)
+            field, other_field = fields[key], fields[other]
+            # Labels in a JaggedBatch can belong to the whole text.
+            are_same = other == tokens and type(field) is type(other_field) is not Jagged
+            are_same &= bool(_OF_TOKENS.search(str(key)))
+            are_same &= (field.source or key) != (other_field.source or other)
+            if are_same or differing:
+                pairs.append((key, other, are_same, (*differing, "")[0]))
+        self._keep(
+            Comparison(
+                key, fields[key], other, fields[other], are_same, differs, in_dict, names[key]
+            )
+            for key, other, are_same, differs in pairs
+        )
+
+    def _keep(self, comparisons: Iterable[Comparison]) -> None:
+        self._comparisons = list(comparisons)
+        self.keys = {key for one in self._comparisons for key in (one.key, one.other)}
+
+    def check(
+        self,
+        lengths: Mapping[Any, torch.Tensor],
+        samples_of: Callable[[Any], Sequence[Any]] | None = None,
+    ) -> None:
+        """Compares the lengths of a batch by key; arguments are as in `Comparison.check`."""
+        warned: set[Any] = set()
+        for one in self._comparisons:
+            own, other = lengths.get(one.key), lengths.get(one.other)
+            if own is None or other is None or one.key in warned:
+                continue
+            if one.check(own, other, samples_of):
+                warned.add(one.key)
+        if warned or any(one.is_settled for one in self._comparisons):
+            self._keep(
+                one for one in self._comparisons if not one.is_settled and one.key not in warned
+            )
 
 
 def _is_independent(field: Any) -> bool:

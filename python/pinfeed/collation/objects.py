@@ -5,19 +5,22 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from pinfeed.arguments import ARRAYS, Problem, known_length
-from pinfeed.fields.field import ABSENT, EntryWithExtras, FieldContext, Objects
+from pinfeed.fields.field import ABSENT, EntryWithExtras, FieldContext, Objects, Shared, sharing
 from pinfeed.fields.image import Image
 from pinfeed.fields.jagged import Jagged
 from pinfeed.fields.pad import Pad
 from pinfeed.fields.stack import Keep, Stack
 from pinfeed.fields.targets import Boxes, Target, require_same_counts
 from pinfeed.functional.sequences import JaggedBatch, Padded
+
+if TYPE_CHECKING:
+    from pinfeed.collation.plan import Entry
 
 # Names of entries with one value per box in detection datasets. Other names are recognized by their
 # lengths, if they differ between images, after this many images, or after two if there is a row per box.
@@ -54,56 +57,59 @@ class ImageGroup:
 
     Args:
         image: Key of the images.
-        fields: Fields of all entries of the dict.
-        contexts: Contexts of all entries of the dict.
+        entries: Entries of the dict by key.
 
     Attributes:
         keys: Keys of the entries in the group.
         labels: Keys of the entries with one value per box.
     """
 
-    def __init__(
-        self, image: Any, fields: Mapping[Any, Any], contexts: Mapping[Any, FieldContext]
-    ) -> None:
-        self._image, self._fields, self._entries = image, fields, contexts
-        followers = {
-            key: field
-            for key, field in fields.items()
-            if isinstance(field, Target) and field.image == image
+    def __init__(self, image: Any, entries: Mapping[Any, Entry]) -> None:
+        self._image, self._entries = image, entries
+        self._targets = {
+            key: entry.field
+            for key, entry in entries.items()
+            if isinstance(entry.field, Target) and entry.field.image == image
         }
-        self._boxes = next((key for key in followers if isinstance(followers[key], Boxes)), None)
-        self._followers = sorted(followers, key=lambda key: key != self._boxes)
-        self.labels = () if self._boxes is None else fields[self._boxes].labels_of
-        # For each entry, the numbers of boxes in some images, if it had equally many values in all
-        # batches so far; otherwise None.
+        boxes = {key: field for key, field in self._targets.items() if isinstance(field, Boxes)}
+        self._boxes = next(iter(boxes), None)
+        self.labels = tuple(label for field in boxes.values() for label in field.labels_of)
+        # Boxes first, because some crops depend on them.
+        keys = dict.fromkeys([*boxes, *self._targets, image, *self.labels])
+        self.keys = [key for key in keys if key in entries]
+        # For each entry outside the group, the numbers of boxes in some images, if it had equally many
+        # values in all batches so far; otherwise None.
         self._equal_counts: dict[tuple[Any, ...], list[int] | None] = {}
-        self.keys = {key for key in (image, *followers, *self.labels) if key in fields}
 
-    def collate(self, make: Callable[..., Any]) -> tuple[dict[Any, Any], Objects | None]:
-        """Returns the batch of each entry in the group, and the boxes, if there are any.
+    def add_batches(
+        self, batches: dict[Any, Any], columns: Mapping[Any, Any], indices: Any, batch: FieldContext
+    ) -> Objects | None:
+        """Adds the batch of each entry in the group, and returns the boxes, if there are any.
 
-        ``make`` returns the batch of a key; for images it also takes ``has_dependents`` and the boxes.
+        Args:
+            batches: Batches by key.
+            columns: Columns of samples by key, or of sources.
+            indices: Sample indices, if columns are sources.
+            batch: Context of the batch.
         """
-        fields, contexts, boxes = self._fields, self._entries, self._boxes
-        batches = dict.fromkeys(self.keys, ABSENT)
-        followers = {key: batch for key in self._followers if (batch := make(key)) is not ABSENT}
-        objects, crops = followers[boxes].objects if boxes in followers else None, None
-        if self._image in self.keys:
-            batches[self._image], crops = make(self._image, True, objects)
-        batches |= {key: make(key) for key in self.labels}
-        # Boxes first, because they determine which objects remain.
-        for key, items in followers.items():
-            batches[key] = fields[key].transformed(items, crops, objects, contexts[key])
-        if objects is None:
-            return batches, None
-        for key in self.labels:
-            batches[key] = _remaining(batches[key], objects, contexts[key].name)
-        return batches, objects
+        shared = Shared()
+        for key in self.keys:
+            context = sharing(batch, shared) if key == self._image else batch
+            batches[key] = made = self._entries[key].make(columns[key], indices, context)
+            if key == self._boxes and made is not ABSENT:
+                shared.objects = made.objects
+        for key in self.keys:  # boxes first, because they determine which objects remain
+            context, made = self._entries[key].context, batches[key]
+            if key in self._targets and made is not ABSENT:
+                batches[key] = self._targets[key].transformed(made, shared, context)
+            elif key in self.labels and shared.objects is not None:
+                batches[key] = _remaining(made, shared.objects, context.name)
+        return shared.objects
 
     def require_named(
         self,
         others: Mapping[Any, Any],
-        objects: Objects,
+        objects: Objects | None,
         samples_of: Callable[[Any], Sequence[Any]],
     ) -> None:
         """Raises ValueError if boxes are dropped and an entry with one value per box is not a label.
@@ -112,12 +118,14 @@ class ImageGroup:
 
         Args:
             others: Batches of the entries outside all groups.
-            objects: Boxes, as `collate` returns them.
+            objects: Boxes, as `add_batches` returns them.
             samples_of: Returns the samples of the entry under a key.
         """
+        if objects is None:
+            return
         counts, is_all = np.diff(objects.offsets), bool(objects.remain.all())
         for first, part in others.items():
-            for keys, batch, field in _columns(part, self._fields[first], (first,)):
+            for keys, batch, field in _columns(part, self._entries[first].fields, (first,)):
                 equal = self._equal_counts.setdefault(keys, [])
                 if is_all and (equal is None or len(equal) >= _ENOUGH):
                     continue  # nothing to raise, and nothing to learn
@@ -182,68 +190,69 @@ def _columns(
 
 
 def image_groups(
-    fields: Mapping[Any, Any],
-    all_fields: Mapping[Any, Any],
-    contexts: Mapping[Any, FieldContext],
-    name: str,
+    entries: Mapping[Any, Entry], all_fields: Mapping[Any, Any], name: str
 ) -> list[ImageGroup]:
-    """Returns the groups of a dict of fields.
+    """Returns the groups of the entries of a dict.
 
     Args:
-        fields: Fields by the keys of the batch.
+        entries: Entries by the keys of the batch.
         all_fields: All fields from the user, including optional ones that samples lack.
-        contexts: Contexts of the entries.
         name: Name of the dict of fields in messages.
 
     Raises:
         ValueError: If a field depends on an entry without images, two fields have boxes of the same
             images, or a label is missing.
     """
-    followers = {key: field for key, field in fields.items() if isinstance(field, Target)}
-    keys = list(fields)
-    boxes_keys: dict[Any, Any] = {}
+    targets = {key: e.field for key, e in entries.items() if isinstance(e.field, Target)}
+    keys = list(entries)
+    boxes: dict[Any, Any] = {}  # key of the boxes by the key of their images
     labelled: dict[Any, Any] = {}
-    for key, field in followers.items():
-        is_shown = isinstance(fields.get(field.image, all_fields.get(field.image)), Image)
-        if not is_shown:
+    for key, field in targets.items():
+        image = field.image
+        shown = entries[image].fields if image in entries else all_fields.get(image)
+        has_image = isinstance(shown, Image)
+        if not has_image:
             kind = type(field).__name__
             hint = f"use Image() for these images, or pass the key of the images, {kind}(image=...)"
-            if field.image not in fields:
+            if field.image not in entries:
                 hint = (
                     f"pass the key of the images, {kind}(image=...), one of {keys}, and use Image() for them; "
                     'if they are not in this dict, put both in one, such as {"image": image, **target}'
                 )
-            raise ValueError(
-                f"{name}[{key!r}]: {kind} needs an Image() under {field.image!r} in the same dict; {hint}"
-            )
+            wrong = f"{kind} needs an Image() under {field.image!r} in the same dict"
+            raise ValueError(Problem(f"{name}[{key!r}]", wrong, hint=hint))
         if not isinstance(field, Boxes):
             continue
-        if boxes_keys.setdefault(field.image, key) != key:
-            raise ValueError(
-                f"{name} must have one Boxes() for the images under {field.image!r}, which determines the objects "
-                f"that remain, got {boxes_keys[field.image]!r} and {key!r}; leave one out"
-            )
+        if (other := boxes.setdefault(field.image, key)) != key:
+            wrong = f"{name} must have one Boxes() for the images under {field.image!r}, which determines the objects "
+            wrong += f"that remain, got {other!r} and {key!r}"
+            raise ValueError(Problem("", wrong, hint="leave one out"))
         for label in field.labels_of:
-            if label in followers or labelled.setdefault(label, key) != key:
-                raise ValueError(
-                    f"{name}[{key!r}] has the label {label!r}, but that entry is transformed with images, or has "
-                    "the labels of other boxes; leave it out of labels="
+            wrong = hint = ""
+            if label in targets or labelled.setdefault(label, key) != key:
+                wrong = f"has the label {label!r}, but that entry is transformed with images, or has the labels of other boxes"
+                hint = "leave it out of labels="
+            elif label not in entries:
+                wrong = f"has labels={label!r}, but samples have {keys}"
+                hint = (
+                    "pass the keys of the entries with one value per box as labels=, or labels=()"
                 )
-            if label not in fields:
-                raise ValueError(
-                    f"{name}[{key!r}] has labels={label!r}, but samples have {keys}; pass the keys of the entries "
-                    "with one value per box as labels=, or labels=()"
-                )
-    images = dict.fromkeys(field.image for field in followers.values())
-    return [ImageGroup(image, fields, contexts) for image in images]
+            if wrong:
+                raise ValueError(Problem("", f"{name}[{key!r}] {wrong}", hint=hint))
+    images = dict.fromkeys(field.image for field in targets.values())
+    return [ImageGroup(image, entries) for image in images]
 
 
-def name_field(problem: Problem, key: Any, sample: Any, groups: Sequence[ImageGroup]) -> None:
-    """Adds a hint about an entry beside images, if its samples differ in length."""
-    if getattr(sample, "ndim", 0) == 3:
-        problem.hint = "use InstanceMasks() for masks of objects"
-    elif _is_of_boxes(key):
-        problem.hint = _drops(key, [label for group in groups for label in group.labels])
+def explain_difference(
+    error: Exception, key: Any, column: Any, groups: Sequence[ImageGroup]
+) -> None:
+    """Adds a hint to the error of an entry beside images, if its samples differ in length."""
+    if (problem := Problem.of(error)) and groups:
+        if getattr(column[0], "ndim", 0) == 3:
+            problem.explain_difference("use InstanceMasks() for masks of objects")
+        elif _is_of_boxes(key):
+            labels = [label for group in groups for label in group.labels]
+            problem.explain_difference(_drops(key, labels))
 
 
 def _is_of_boxes(key: Any) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,14 +14,23 @@ import torch
 from pinfeed.arguments import ARRAYS, Problem, host_array, known_length
 from pinfeed.augment.geometry import Flip, Resizing
 from pinfeed.augment.sizes import Resize
+from pinfeed.collation.graphs import warn_of_edges
 from pinfeed.collation.positions import NAME, Found, find_positions, fits, has_name
+from pinfeed.collation.sample_entries import (
+    SPREAD,
+    FieldEntry,
+    as_numbers,
+    field_entries,
+    is_encoded,
+    spread_names,
+)
 from pinfeed.fields.field import Field
 from pinfeed.fields.image import INTEGERS, Image
 from pinfeed.fields.pad import Pad
 from pinfeed.fields.patches import Patches
 from pinfeed.fields.stack import Keep, Stack
 from pinfeed.fields.targets import Target, are_classes
-from pinfeed.structure import children, is_container
+from pinfeed.functional.padding import warn_of_stacked_row
 
 _BOXES = re.compile(
     NAME.format("[or]?b?box(?:es)?|[or]?bbs|obb|detections?|dets?|rects?|rois?"), re.IGNORECASE
@@ -38,18 +47,6 @@ _OUTLINES = re.compile(
     NAME.format("poly(?:gon|line)?s?|contours?|outlines?|segmentations?|quads?"), re.IGNORECASE
 )
 _MAYBE_OUTLINES = re.compile(NAME.format("segm?s?|segments?|masks?|lanes?"), re.IGNORECASE)
-# Keys of numbers that are a box or a point together, and the format.
-_SPREAD = {
-    ("xmin", "ymin", "xmax", "ymax"): "xyxy",
-    ("x_min", "y_min", "x_max", "y_max"): "xyxy",
-    ("x1", "y1", "x2", "y2"): "xyxy",
-    ("left", "top", "right", "bottom"): "xyxy",
-    ("x", "y", "w", "h"): "xywh",
-    ("x", "y", "width", "height"): "xywh",
-    ("left", "top", "width", "height"): "xywh",
-    ("cx", "cy", "w", "h"): "cxcywh",
-    ("x", "y"): "",
-}
 _MASKS = re.compile("mask|segm", re.IGNORECASE)
 _CLASSES = re.compile("mask|segm|label|annot|semantic|panoptic", re.IGNORECASE)
 _IMAGES = re.compile("image|img|photo|picture|pixel|rgb|frame|view", re.IGNORECASE)
@@ -68,14 +65,35 @@ _SMALLER = "a smaller map"
 _OUTLINES_READ, _POINTS_READ = 8, 64
 
 
-class FieldEntry(NamedTuple):
-    """An entry of a sample."""
+class FirstSamples:
+    """Checks the first samples of a `Collate` with these fields."""
 
-    path: str  # steps from the sample to the entry, such as ``"['image']"``
-    parent: str  # path of the container that it is in
-    key: str  # last string key on the path; empty if there is none
-    fields: tuple[tuple[Any, Field], ...]  # keys and fields that read the entry
-    value: Any  # value in the sample
+    def __init__(self, fields: Any) -> None:
+        self._fields = fields
+        self._left: set[str] | None = None  # paths of entries without values so far
+        self._left_to_check = 0  # samples in which these can be untransformed
+        self._is_first = True
+
+    def check(self, samples: Sequence[Any], is_known: bool) -> bool:
+        """Checks samples, and returns whether further samples of their structure need no check.
+
+        ``is_known``: whether samples of this structure were checked before.
+        """
+        fields = self._fields
+        if is_known:
+            self._left = require_transformed(fields, samples, self._left)
+            self._left_to_check -= len(samples)
+            return self._left == set() or self._left_to_check <= 0
+        self._left = require_transformed(fields, samples)
+        self._left_to_check = SAMPLES - len(samples)
+        warn_of_blended(fields, samples)
+        warn_of_edges(fields, samples)
+        if self._is_first:
+            self._is_first = False
+            for entry in field_entries(fields, samples[0], "", "", ""):
+                if not entry.fields and warn_of_stacked_row(entry.value, entry.path):
+                    break
+        return self._left == set() or self._left_to_check <= 0
 
 
 def require_transformed(
@@ -255,11 +273,11 @@ def _can_be_positions(entry: FieldEntry) -> bool:
     """Whether to judge an entry by its values: without a known name, or with rows of 8 named like boxes."""
     if not _is_named(entry.key):
         return True
-    return has_name(entry.key, _BOXES) and np.shape(_numbers(entry.value))[-1:] == (8,)
+    return has_name(entry.key, _BOXES) and np.shape(as_numbers(entry.value))[-1:] == (8,)
 
 
 def _is_empty(value: Any) -> bool:
-    array = _numbers(value)
+    array = as_numbers(value)
     return array is not None and 0 in array.shape
 
 
@@ -267,7 +285,7 @@ def _problem_of_positions(
     seen: Sequence[tuple[FieldEntry, list[FieldEntry], Any]],
 ) -> tuple[Problem, bool] | None:
     """Returns the problem of an entry that looks like boxes or points by its values in several samples."""
-    arrays = [_numbers(entry.value) for entry, _, _ in seen]
+    arrays = [as_numbers(entry.value) for entry, _, _ in seen]
     sizes = [_size(image.value, field) for _, _, (image, _, field) in seen]
     if None in sizes or not all(array is not None and array.ndim for array in arrays):
         return None
@@ -289,7 +307,7 @@ def _problem(
 ) -> tuple[Problem, bool] | None:
     """Returns the problem of an entry beside an image, and whether it is certainly an error."""
     others = [other for _, other in entry.fields]
-    array, size = _numbers(entry.value), _size(image.value, field)
+    array, size = as_numbers(entry.value), _size(image.value, field)
     if any(isinstance(f, Pad) and f.like for f in others) or _is_of_tokens(entry, entries):
         return None
     if size is None or field.geometry is None or entry.path == image.path:
@@ -352,47 +370,6 @@ def _is_still_mask(field: Field, entry: FieldEntry) -> bool:
 def _keeps_channel(field: Field) -> bool:
     """Whether a field returns masks as images of floats with a channel."""
     return isinstance(field, Image) and "C" in field.output and field.dtype.is_floating_point
-
-
-def field_entries(
-    fields: Any, node: Any, path: str, parent: str, key: str, from_key: Sequence[Any] = ()
-) -> Iterator[FieldEntry]:
-    """Yields the entries of a sample; ``from_key`` has the `Field.from_key` fields that read this node."""
-    if isinstance(fields, Field):
-        yield FieldEntry(path, parent, key, ((key, fields), *from_key), node)
-    elif from_key or not is_container(node) or _numbers(node) is not None:
-        yield FieldEntry(path, parent, key, (*from_key,), node)
-    else:
-        if fields is None and (isinstance(node, list | tuple) or _is_encoded(node)):
-            yield FieldEntry(path, parent, key, (), node)  # can be one thing, such as polygons
-        elif names := _spread(node, fields):
-            yield FieldEntry(path or str([*names]), parent, key, (), node)
-        by_step = dict(children(fields)) if is_container(fields) else {}
-        below = list(fields.items()) if isinstance(fields, Mapping) else []
-        keys = list(node) if isinstance(node, Mapping) else [None] * len(children(node))
-        for name, (step, child) in zip(keys, children(node), strict=True):
-            of = [(k, f) for k, f in below if isinstance(f, Field) and f.source == name is not None]
-            name = name if isinstance(name, str) else step[1:] if step[0] == "." else key
-            yield from field_entries(by_step.get(step), child, path + step, path, name, of)
-
-
-def _numbers(value: Any) -> Any:
-    """Returns an array or a list of numbers as an ndarray; None for anything else."""
-    if isinstance(value, ARRAYS):
-        array = host_array(value)
-        return array if array is not None and array.dtype.kind in "biuf" else None
-    first = value
-    while isinstance(first, list | tuple) and first:
-        first = first[0]
-    if not isinstance(value, list | tuple) or not isinstance(
-        first, list | tuple | int | float | np.number
-    ):
-        return None
-    try:
-        array = np.array(value)
-    except (RuntimeError, TypeError, ValueError):  # different lengths, or tensors among numbers
-        return None
-    return array if array.dtype.kind in "iuf" else None
 
 
 def _size(image: Any, field: Field) -> tuple[int, int] | None:
@@ -465,8 +442,8 @@ def _nested_kind(
     if image.path.startswith(entry.path):
         return "", ""  # a list or a tuple with the image in it
     field = f"use InstanceMasks({name})"
-    if isinstance(value, Mapping) and (names := _spread(value, None)):
-        form, numbers = _SPREAD[names], np.array([[float(value[n]) for n in names]])
+    if isinstance(value, Mapping) and (names := spread_names(value, None)):
+        form, numbers = SPREAD[names], np.array([[float(value[n]) for n in names]])
         bounds = [(size[::-1]), (1, 1)]
         columns = f"[[{', '.join(names)}]] under a key of its own too"
         if form and any(fits(numbers, np.array([one]), form).all() for one in bounds):
@@ -477,7 +454,7 @@ def _nested_kind(
             return "points" * bool(is_inside), f"use Points({name}) to transform {columns}"
         return "", ""
     if isinstance(value, Mapping):
-        is_of_image = _is_encoded(value) and tuple(value["size"]) == size
+        is_of_image = is_encoded(value) and tuple(value["size"]) == size
         kind = "a mask in run-length encoding" if is_of_image else ""
         return kind, f"convert it with decode() of pycocotools.mask and {field}"
     if isinstance(value, list | tuple) and value and {_plane_size(v) for v in value} == {size}:
@@ -488,23 +465,6 @@ def _nested_kind(
         fix += f"use Points({name}) for np.reshape(polygon, (-1, 2)) of a polygon under its own key"
         return "polygons", fix
     return "", ""
-
-
-def _is_encoded(node: Any) -> bool:
-    """Whether a node is a mask in COCO's run-length encoding."""
-    return (
-        isinstance(node, Mapping) and {*node} == {"counts", "size"} and is_container(node["size"])
-    )
-
-
-def _spread(node: Any, fields: Any) -> tuple[str, ...]:
-    """Returns the keys of a dict's numbers that are a box or a point together; empty if there are none."""
-    known = {*node} if isinstance(node, Mapping) else set()
-    known -= {*fields} if isinstance(fields, Mapping) else set()
-    for names in _SPREAD:
-        if known.issuperset(names) and all(np.ndim(_numbers([node[n]])) == 1 for n in names):
-            return names
-    return ()
 
 
 def _plane_size(mask: Any) -> tuple[int, ...] | None:
@@ -524,7 +484,7 @@ def _are_outlines(value: Any, key: str, size: tuple[int, int]) -> bool:
     is_certain = has_name(key, _OUTLINES)
     if not is_certain and not has_name(key, _MAYBE_OUTLINES):
         return False
-    array = _numbers(value)
+    array = as_numbers(value)
     if array is not None:
         is_of_points = array.ndim == 1 or array.shape[-1] in (2, 3)  # Points() takes them
         is_of_pixels = array.ndim > 1 and size in (array.shape[-2:], array.shape[:2])
@@ -550,7 +510,7 @@ def _are_outlines(value: Any, key: str, size: tuple[int, int]) -> bool:
 
 def _outlines(value: Any) -> list[Any] | None:
     """Returns the polygons in lists or an array, each as points (n, 2), and None for anything else."""
-    numbers = _numbers(value)
+    numbers = as_numbers(value)
     if numbers is None:
         parts = [_outlines(part) for part in value] if isinstance(value, list | tuple) else [None]
         found = [part for part in parts if part is not None]

@@ -38,13 +38,19 @@ class BatchCrops(NamedTuple):
     geometry: Geometry | None  # the geometry that the crops were drawn for
 
 
-class BatchWithInfo(NamedTuple):
-    """Result of a field that other fields depend on."""
+class Shared:
+    """Values that entries of a dict share in a batch, because one depends on another.
 
-    batch: Any
-    # The information that the other fields need: a `BatchCrops` for images, lengths for padded
-    # samples.
-    info: Any
+    Attributes:
+        objects: Boxes of the objects in the images; None without boxes.
+        crops: Crops of the images, set by their field; None without images.
+        lengths: Lengths of the samples, set by a field that pads, joins or packs them.
+    """
+
+    def __init__(self) -> None:
+        self.objects: Objects | None = None
+        self.crops: BatchCrops | None = None
+        self.lengths: Any = None
 
 
 class FieldContext(NamedTuple):
@@ -57,8 +63,7 @@ class FieldContext(NamedTuple):
         random_state: Random state of the batch; None unless a field has ``augments`` or ``is_random``.
         packing: Row layout of the batch's documents; None unless a `PackSampler` planned it.
         epoch: Epoch of the batch; None if unknown.
-        has_dependents: Whether other entries depend on this one, as `Boxes` on their `Image`.
-        objects: Boxes of the objects in the images, if other entries depend on them; else None.
+        shared: Values for entries that depend on this one, as `Boxes` on their `Image`; None if there are none.
     """
 
     name: str
@@ -67,8 +72,12 @@ class FieldContext(NamedTuple):
     random_state: BatchRandomState | None = None
     packing: Packing | None = None
     epoch: int | None = None
-    has_dependents: bool = False
-    objects: Objects | None = None
+    shared: Shared | None = None
+
+
+def sharing(context: FieldContext, shared: Shared) -> FieldContext:
+    """Returns the context of an entry that others depend on."""
+    return FieldContext._make((*context[:-1], shared))  # faster than _replace
 
 
 class Field(ABC):
@@ -200,14 +209,6 @@ class Field(ABC):
             TypeError, ValueError: If the field can't convert this batch.
         """
         raise TypeError(f"{context.name}: {self!r} can't convert whole batches; pass it to Collate")
-
-    def for_position(self, in_dict: bool) -> Field:
-        """Returns the field for its position; override it if defaults depend on the position.
-
-        Args:
-            in_dict: Whether the field is a value of a dict.
-        """
-        return self
 
     def extra_keys(self) -> tuple[str, ...]:
         """Returns the keys that the field adds to the dict batch, besides its own."""

@@ -29,7 +29,6 @@ from pinfeed.augment.geometry import Resizing, Transform
 from pinfeed.augment.random_state import BatchRandomState
 from pinfeed.fields.field import (
     BatchCrops,
-    BatchWithInfo,
     Field,
     FieldContext,
     checked_key,
@@ -460,14 +459,15 @@ class Image(Field):
 
     def _batch(self, images: Any, indices: Any, context: FieldContext) -> Any:
         target, threads = batch_allocator(context.pin), get_num_threads()
-        if self.augments or context.has_dependents:
+        shared = context.shared
+        if self.augments or shared is not None:
             random_state = context.random_state
             if random_state is None:
                 count = len(images if indices is None else indices)
                 random_state = BatchRandomState(np.arange(count), key=0)
-            shared = self._format, self._padding, random_state, context.objects
+            options = self._format, self._padding, random_state, shared and shared.objects
             outputs = self._augmentation.batch(
-                images, indices, *shared, target, context.name, context.path
+                images, indices, *options, target, context.name, context.path
             )
         else:
             outputs = _core.normalize_images(
@@ -478,11 +478,11 @@ class Image(Field):
         if self._padding is not None:
             kind = PaddedImages if self.output == "CHW" else Padded
             batch = padded_entry(kind, batch, sizes, self.sizes, mask, self.mask)
-        if not context.has_dependents:
-            return batch
-        order = self._format.output
-        height, width = (values.shape[1 + order.index(axis)] for axis in "HW")
-        return BatchWithInfo(batch, BatchCrops(crops, (height, width), self.geometry))
+        if shared is not None:
+            order = self._format.output
+            height, width = (values.shape[1 + order.index(axis)] for axis in "HW")
+            shared.crops = BatchCrops(crops, (height, width), self.geometry)
+        return batch
 
     def _require_images(self, images: torch.Tensor, name: str) -> None:
         """Raises unless the field converts uint8 images to floats or uint8, as devices can."""

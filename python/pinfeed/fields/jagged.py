@@ -14,7 +14,6 @@ from typing_extensions import override
 from pinfeed import _core
 from pinfeed.arguments import Problem, dtype_name, positive_integer, with_hints
 from pinfeed.fields.field import (
-    BatchWithInfo,
     EntryWithExtras,
     Field,
     FieldContext,
@@ -94,10 +93,11 @@ class Jagged(Field):
         values, starts = _core.join(source, offsets, indices, *arguments, **self._options)
         if values.ndim == 2 and _EDGES.search(context.path) and not _OF_EDGES.search(context.path):
             _require_edges_in_rows(values, starts, context)
-        batch: Any = JaggedBatch(values, starts)
+        if context.shared is not None:
+            context.shared.lengths = starts.diff()
         if self.offsets is not None:
-            batch = EntryWithExtras(values, {self.offsets: starts})
-        return BatchWithInfo(batch, starts.diff()) if context.has_dependents else batch
+            return EntryWithExtras(values, {self.offsets: starts})
+        return JaggedBatch(values, starts)
 
 
 # Edges of graphs, but not the attributes of edges.

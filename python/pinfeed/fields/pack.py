@@ -20,7 +20,7 @@ from pinfeed.arguments import (
     with_hints,
 )
 from pinfeed.batches import Selection
-from pinfeed.fields.field import BatchWithInfo, EntryWithExtras, Field, FieldContext
+from pinfeed.fields.field import EntryWithExtras, Field, FieldContext
 from pinfeed.functional.padding import require_rows
 from pinfeed.memory.outputs import batch_allocator
 from pinfeed.runtime import get_num_threads
@@ -176,8 +176,9 @@ class Pack(Field):
             get_num_threads(),
         )
         extras = {key: getattr(packed, extra) for extra, keys in self._keys.items() for key in keys}
-        batch = EntryWithExtras(packed.values, extras) if extras else packed.values
-        return BatchWithInfo(batch, packed.cu_seqlens.diff()) if context.has_dependents else batch
+        if context.shared is not None:
+            context.shared.lengths = packed.cu_seqlens.diff()
+        return EntryWithExtras(packed.values, extras) if extras else packed.values
 
     @override
     def _call(self) -> str:

@@ -14,7 +14,6 @@ from typing_extensions import override
 from pinfeed import _core
 from pinfeed.arguments import DType, Problem, described, torch_dtype, torch_dtype_name, with_hints
 from pinfeed.fields.field import (
-    BatchWithInfo,
     Field,
     FieldContext,
     OutputRequest,
@@ -150,14 +149,6 @@ class Pad(Field):
             )
 
     @override
-    def for_position(self, in_dict: bool) -> Pad:
-        if self.lengths is not None:
-            return self
-        field = copy.copy(self)
-        field.lengths = not in_dict
-        return field
-
-    @override
     def extra_keys(self) -> tuple[str, ...]:
         return tuple(name for name in (self.lengths, self.mask) if isinstance(name, str))
 
@@ -208,7 +199,7 @@ class Pad(Field):
             batch_allocator(context.pin),
             context.name,
             get_num_threads(),
-            lengths=bool(self._lengths) or context.has_dependents,
+            lengths=bool(self._lengths) or context.shared is not None,
             mask=self._mask_name,
             replaced=self._replaced,
         )
@@ -216,9 +207,10 @@ class Pad(Field):
     def _in_batch(self, parts: tuple[Any, ...], context: FieldContext) -> Any:
         """Returns the entry of the batch for values, lengths and a mask."""
         values, lengths, mask = parts[:3]
+        if context.shared is not None:
+            context.shared.lengths = lengths
         kind = LeftPadded if self.padding.side == "left" else Padded
-        batch = padded_entry(kind, values, lengths, self._lengths, mask, self.mask)
-        return BatchWithInfo(batch, lengths) if context.has_dependents else batch
+        return padded_entry(kind, values, lengths, self._lengths, mask, self.mask)
 
     def _pad_nested(self, samples: Sequence[Any], context: FieldContext) -> Any:
         """Returns the batch of samples that are lists of sequences: (B, C, L)."""
@@ -252,17 +244,18 @@ class Pad(Field):
     def _lengths(self) -> OutputRequest:
         return self.lengths is None or self.lengths
 
-    def with_padding_of_like(self, key: Any, fields: Mapping[Any, Any], name: str) -> Pad:
+    def in_dict(self, key: Any, fields: Mapping[Any, Any], name: str) -> Pad:
         """Returns the field for its key in a dict of fields, with the padding of its ``like``."""
+        field, padding = copy.copy(self), self.padding
+        field.lengths = self.lengths or False
         if not self.like:
-            return copy.copy(self)
+            return field
         other = fields.get(self.like)
         if not isinstance(other, Pad) or other.like or key == self.like:
             raise ValueError(
                 f"{name}[{key!r}]: like must be the key of another Pad() in the same dict, which has no like= "
                 f"itself, got {self.like!r}, the key of {other!r}"
             )
-        field, padding = copy.copy(self), self.padding
         shared = {name: getattr(other.padding, name) for name in OF_SHAPES}
         field.padding = Padding(
             "Pad", padding.pad_value, dtype=padding.dtype, scale=padding.scale, **shared

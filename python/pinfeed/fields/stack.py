@@ -31,10 +31,6 @@ from pinfeed.runtime import get_num_threads
 from pinfeed.sources.source import ArraySource, Source
 from pinfeed.structure import entries, is_container
 
-#: The hint for samples that differ in length; native code has the same text.
-TAKE_ANY_LENGTH = (
-    "Pad() and Jagged() take samples of different sizes, Keep() leaves them as they are"
-)
 #: Number types of Python and NumPy.
 _PYTHON_NUMBERS: set[type] = {int, float, bool}
 _NUMPY_NUMBERS: set[type] = {np.dtype(letter).type for letter in "?bBhHiIlLqQefdFD"}
@@ -85,9 +81,10 @@ class Stack(Field):
         except TypeError as error:  # torch promotes mixed dtypes, and supports more of them
             return self._stack_by_torch(samples, context, error)
         except ValueError as error:
-            problem = Problem.of(error)
-            if problem and problem.hint == TAKE_ANY_LENGTH and _is_image(samples[0]):
-                problem.hint = "Image(pad_value=0) pads images of different sizes, Image(augment=...) crops or resizes them"
+            if _is_image(samples[0]) and (problem := Problem.of(error)):
+                problem.explain_difference(
+                    "Image(pad_value=0) pads images of different sizes, Image(augment=...) crops or resizes them"
+                )
             raise
         is_numpy = batch is None and kind in _NUMPY_NUMBERS and self.dtype is None
         if is_numpy and {*map(type, samples)} == {kind}:
@@ -122,7 +119,7 @@ class Stack(Field):
         if (lengths != lengths[0]).any():
             position = int((lengths != lengths[0]).argmax())
             expected, got = f"length {lengths[0]} as in sample 0", str(lengths[position])
-            raise ValueError(Problem(context.name, expected, got, TAKE_ANY_LENGTH, sample=position))
+            raise ValueError(Problem(context.name, expected, got, sample=position, differs=True))
         return values.view(len(lengths), int(lengths[0]), *values.shape[1:])
 
     def _stack(self, samples: Any, indices: Any, context: FieldContext) -> torch.Tensor:

@@ -37,7 +37,7 @@ from pinfeed.fields.coordinates import (
     require_pixels,
     require_points_inside,
 )
-from pinfeed.fields.field import BatchCrops, Field, FieldContext, Objects, checked_key
+from pinfeed.fields.field import Field, FieldContext, Objects, Shared, checked_key
 from pinfeed.functional.sequences import JaggedBatch
 from pinfeed.memory.outputs import batch_allocator
 from pinfeed.runtime import get_num_threads
@@ -71,15 +71,12 @@ class Target(Field):
         self._first_batches = FirstBatches()
 
     @abstractmethod
-    def transformed(
-        self, items: Any, crops: BatchCrops | None, objects: Objects | None, context: FieldContext
-    ) -> JaggedBatch:
+    def transformed(self, items: Any, shared: Shared, context: FieldContext) -> JaggedBatch:
         """Returns the batch.
 
         Args:
             items: Result of `collate` or `gather`.
-            crops: Crops of the images; None if the batch has no images.
-            objects: Boxes of the objects, and which of them remain; None without boxes.
+            shared: Crops of the images, if there are any; boxes of the objects, and which of them remain.
             context: Context, as in `collate`.
         """
 
@@ -247,14 +244,8 @@ class Boxes(Target):
             raise _about_box(row, box, offsets, expected, hint, context.name)
 
     @override
-    def transformed(
-        self,
-        items: _Boxes,
-        crops: BatchCrops | None,
-        objects: Objects | None,
-        context: FieldContext,
-    ) -> JaggedBatch:
-        objects, canvases = items
+    def transformed(self, items: _Boxes, shared: Shared, context: FieldContext) -> JaggedBatch:
+        (objects, canvases), crops = items, shared.crops
         corners, offsets, _ = objects
         if crops is None:
             self._require_no_objects(offsets, context)
@@ -322,10 +313,8 @@ class Points(Target):
         return points, offsets
 
     @override
-    def transformed(
-        self, items: Any, crops: BatchCrops | None, objects: Objects | None, context: FieldContext
-    ) -> JaggedBatch:
-        points, offsets, sizes = items
+    def transformed(self, items: Any, shared: Shared, context: FieldContext) -> JaggedBatch:
+        (points, offsets, sizes), crops = items, shared.crops
         if crops is None:
             self._require_no_objects(offsets, context)
             zeros = torch.zeros(points.shape, device="cpu")
@@ -334,7 +323,7 @@ class Points(Target):
         require_points_inside(
             points, offsets, crops.native.sources, self._first_batches, context.name
         )
-        remain = _those_that_remain(objects, offsets, context.name)
+        remain = _those_that_remain(shared.objects, offsets, context.name)
         target = batch_allocator(context.pin)
         return JaggedBatch(
             *_core.move_points(crops.native, points, offsets, remain, target, context.name)
@@ -415,10 +404,8 @@ class InstanceMasks(Target):
         return samples
 
     @override
-    def transformed(
-        self, items: Any, crops: BatchCrops | None, objects: Objects | None, context: FieldContext
-    ) -> JaggedBatch:
-        counts = [len(masks) for masks in items]
+    def transformed(self, items: Any, shared: Shared, context: FieldContext) -> JaggedBatch:
+        counts, crops = [len(masks) for masks in items], shared.crops
         offsets = np.append(0, np.cumsum(counts))
         if crops is None:
             self._require_no_objects(offsets, context)
@@ -431,7 +418,7 @@ class InstanceMasks(Target):
                     got = f"{tuple(masks.shape)} with the objects last"
                     hint = "np.moveaxis(masks, -1, 0) puts them first"
                 raise ValueError(Problem(context.name, expected, got, hint, sample=position))
-        remain = _those_that_remain(objects, offsets, context.name)
+        remain = _those_that_remain(shared.objects, offsets, context.name)
         rows = np.repeat(np.arange(len(items)), counts)[remain]
         remaining_offsets = np.append(0, np.cumsum(remain))[offsets]
         is_bool = self.dtype == torch.bool
