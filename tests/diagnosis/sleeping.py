@@ -45,26 +45,21 @@ def short(loader, step=None, seconds=0.5):
     return report
 
 
-def note_of(report, *words):
+def note_of(notes, *words):
     """Returns the only note that contains all the words."""
-    (note,) = [note for note in report.notes if all(word in note for word in words)]
+    (note,) = [note for note in notes if all(word in note for word in words)]
     return note
 
 
-def compared(loader):
-    """Returns a copy of a loader that has run, and compared two workers."""
-    copy = LoaderCopy(loader)
-    copy.compare_workers(copy.run(copy.settings, 0.01).bytes)
-    return copy
-
-
-def changes_of(loader, limit="dataset", step=0.0, workers=True):
-    """Returns the changes that a diagnosis with this limit would try, including more ``workers``."""
-    copy = compared(loader) if workers else LoaderCopy(loader)
-    loop, one = copy.run(copy.settings, 0.01), copy.run(Settings(1), 0.01) if workers else None
-    measured = Measured(4, loop, step > 0, one)
-    measured.limit = lambda: limit
+def offered(loader, limit="dataset", step=0.0, workers=True):
+    """Returns a copy of a loader, and the changes that a diagnosis with this limit would try."""
+    copy, counts = LoaderCopy(loader), []
+    loop = copy.run(copy.settings, 0.01)
     loop.batches[-1].end += step * len(loop.steady)
-    counts = []
-    more_workers(measured, copy, counts.append, loop.period)
-    return [*find_changes(measured, copy), *counts]
+    measured = Measured(4, loop, step > 0)
+    measured.limit = lambda: limit
+    if workers:
+        copy.compare_workers(loop.bytes)
+        measured.single = copy.run(Settings(1), 0.01)
+        more_workers(measured, copy, counts.append, loop.period)
+    return copy, {change.name: change for change in [*find_changes(measured, copy), *counts]}

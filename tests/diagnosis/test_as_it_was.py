@@ -1,5 +1,7 @@
-"""A diagnosis leaves the user's objects unchanged."""
+"""A diagnosis leaves the user's objects unchanged: it uses copies of the loader's parts."""
 
+import gc
+import io
 import itertools
 import queue
 import random
@@ -13,6 +15,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 import pinfeed
 from pinfeed.diagnosis import runs
+from pinfeed.diagnosis.copying import copied
 from sleeping import Sleeping, Stream, note_of, short
 
 
@@ -48,7 +51,7 @@ def test_user_objects_stay_unchanged():
         return dataset.calls, random.getstate(), numpy, *tensors, dataset.rng.bit_generator.state
 
     before, threads = states(), {*threading.enumerate()}
-    short(loader, lambda batch: torch.rand(1))
+    short(loader, lambda batch: torch.rand(1), 0.3)
     for thread in {*threading.enumerate()} - threads:
         thread.join(10)  # which can be ending
     assert {*threading.enumerate()} <= threads  # a thread of another test can have ended
@@ -86,12 +89,18 @@ class Once:
 
 
 class OnceOnly(IterableDataset[int]):
+    """An iterator that doesn't start again."""
+
     left = 100
 
     def __iter__(self):
-        while self.left:
-            self.left -= 1
-            yield self.left
+        return self
+
+    def __next__(self):
+        if not self.left:
+            raise StopIteration
+        self.left -= 1
+        return self.left
 
 
 class BeginsAnew(OnceOnly):
@@ -100,12 +109,6 @@ class BeginsAnew(OnceOnly):
     def __iter__(self):
         self.left = 100
         return self
-
-    def __next__(self):
-        if not self.left:
-            raise StopIteration
-        self.left -= 1
-        return self.left
 
 
 def holding(dataset, numbers):
@@ -157,4 +160,97 @@ class Dealt(IterableDataset[int]):
 
 def test_a_queue_that_a_thread_fills_serves_diagnosis_and_user(monkeypatch):
     monkeypatch.setattr(runs, "_PATIENCE", 1.0)  # a fork has no threads
-    assert note_of(short(DataLoader(Dealt(), batch_size=4), seconds=0.2), "Queue")
+    assert note_of(short(DataLoader(Dealt(), batch_size=4), seconds=0.2).notes, "Queue")
+
+
+class Holder:
+    count = 0
+
+    def method(self):
+        self.count += 1
+
+
+class Finalized:
+    """An object that closes or deletes something at its end."""
+
+    ended = 0
+
+    def __del__(self):
+        type(self).ended += 1
+
+
+class Forwarding:
+    """An object that forwards every attribute, which fails before it has a target."""
+
+    def __init__(self):
+        self.held = Holder()
+
+    def __getattr__(self, name):
+        return getattr(self.held, name)
+
+
+class Named:
+    def __new__(cls, name):
+        return super().__new__(cls)
+
+
+COPIED = {
+    "an object": Holder(),
+    "a cache": {1: 2},
+    "a NumPy generator": np.random.default_rng(1),
+    "a torch generator": torch.Generator(),
+    "a small array": np.arange(5),
+    "a small tensor": torch.arange(5),
+    "the order of samples": [*range(50_000)],
+    "a buffer": io.BytesIO(b"a"),
+    "a sampler": pinfeed.samplers.ShuffleSampler(10, 2),
+    "a method of an object": Holder().method,
+}
+SHARED = {
+    "a large array": np.zeros(1_000_001, np.uint8),
+    "an array of a subclass": np.ma.zeros(3),
+    "a tensor in shared memory": torch.zeros(5).share_memory_(),
+    "a long list": ["text"] * 200_000,
+    "a function": lambda x: x,
+}
+NOT_COPIED = {
+    "a lock": threading.Lock(),
+    "an object with a finalizer": Finalized(),
+    "an object that forwards attributes": Forwarding(),
+    "an object with arguments": Named("a"),
+}
+
+
+@pytest.mark.parametrize("name", [*COPIED, *SHARED, *NOT_COPIED])
+def test_state_is_copied_and_large_data_is_shared(name):
+    one = (COPIED | SHARED | NOT_COPIED)[name]
+    (two, [again]), not_copied = copied((one, [one]))
+    assert two is again
+    assert (two is one) == (name not in COPIED)
+    assert [*map(id, not_copied)] == [id(one)] * 2 * (name in NOT_COPIED)
+    if isinstance(one, torch.Tensor | np.ndarray) and name in COPIED:
+        two += 1
+        assert one.tolist() == [0, 1, 2, 3, 4]
+    del two, again
+    gc.collect()
+    assert Finalized.ended == 0
+
+
+def test_many_arrays_are_not_in_memory_twice():
+    one = [np.zeros(1_000_000, np.uint8) for _ in range(60)]
+    assert sum(a is not b for a, b in zip(one, copied(one)[0], strict=True)) == 50
+    again, _ = copied([one[0]] * 60)
+    assert all(array is again[0] for array in again)
+    rows = torch.zeros(100, 1_000_000, dtype=torch.uint8).unbind()
+    assert all(a is b for a, b in zip(rows, copied(rows)[0], strict=True))
+
+
+class Closed(Holder):
+    def __setstate__(self, state):
+        raise LookupError
+
+
+def test_nothing_is_copied_if_a_state_cannot_be_set():
+    one = (Closed(), [3])
+    one[0].x = 1
+    assert copied(one) == (one, [*one])

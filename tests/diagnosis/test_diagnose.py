@@ -82,7 +82,7 @@ LOADERS = {
     "collate": (DataLoader(Sleeping(0.0005), 8, collate_fn=slow_collate), None),
     "sampler": (DataLoader(ARANGE, 8, sampler=SlowSampler()), 0.001),
     "sampler, two workers": (DataLoader(ARANGE, 8, sampler=SlowSampler(), num_workers=2), None),
-    "step": (DataLoader(Sleeping(0.0005), 2, num_workers=1), 0.4),
+    "step": (DataLoader(Sleeping(0.0005), 2, num_workers=1), 0.2),
     "stragglers": (DataLoader(Sleeping(0.004, 20, slow=17), 4), None),
     "lock": (DataLoader(Sleeping(0, get=locked), 4, num_workers=4), None),
     "hand_off": (DataLoader([0] * 64, 4, collate_fn=frozen, num_workers=2), None),
@@ -95,12 +95,14 @@ LOADERS = {
 def test_the_limit_is_named(name):
     loader, seconds = LOADERS[name]
     step = None if seconds is None else sleeping_step(seconds)
-    report = short(loader, step, 4.0 if name in ("stragglers", "start") else 1.0)
+    report = short(loader, step, 4.0 if name in ("stragglers", "start") else 0.8)
     assert report.limit == name.split(",")[0], report
     assert (report.measured.loop.wait > 0.5 * report.measured.loop.period) is (name != "step")
     assert not any("not measured" in note for note in report.notes)
     if name == "stragglers":
         assert report.to_dict()["stragglers"]["samples"] == [17]
+    if name == "dataset, a stream":
+        assert note_of(report.notes, "changes to the dataset of a stream were not tried")
 
 
 class Evicted:
@@ -121,40 +123,10 @@ class Evicted:
         return row
 
 
-class Rows:
-    def __init__(self, path):
-        self.rows = np.load(path, mmap_mode="r")
-        self.labels = torch.arange(len(self.rows))
-
-    def __len__(self):
-        return len(self.rows)
-
-    def __getitem__(self, index):
-        time.sleep(0.002)
-        return {"x": torch.from_numpy(self.rows[index].copy()), "y": int(self.labels[index])}
-
-
-CHANGES = {
-    "workers": lambda: DataLoader(Sleeping(0.01), 8),
-    "persistent": lambda: DataLoader(Sleeping(0.0005, 4), 2, num_workers=1),
-}
-
-
-@pytest.mark.usefixtures("trials")
-@pytest.mark.parametrize("name", CHANGES)
-def test_recommendations_were_tried(name):
-    report = short(CHANGES[name](), None, 2.0)
-    (actual,) = [change for change in report.recommended if name in change.name]
-    assert actual.gain > report.measured.min_gain
-    assert len(actual.before) == len(actual.after) == 3
-    assert "Do this: " in str(report)
-
-
-@pytest.mark.usefixtures("trials")
 def test_a_file_that_does_not_fit_in_memory_is_read_by_its_path(tmp_path):
-    np.save(tmp_path / "rows.npy", np.ones((64, 1 << 21), np.uint8))
+    np.save(tmp_path / "rows.npy", np.ones((16, 1 << 21), np.uint8))
     loader = DataLoader(Evicted(tmp_path / "rows.npy"), batch_size=4, shuffle=True)
-    report = short(loader, None, 2.0)
+    report = short(loader, None, 1.0)
     if not report.measured.loop.disk_bytes:
         pytest.skip("nothing comes from a disk here")
     assert report.measured.reads_too_much
@@ -163,46 +135,30 @@ def test_a_file_that_does_not_fit_in_memory_is_read_by_its_path(tmp_path):
 
 
 @pytest.mark.usefixtures("trials")
-def test_rows_of_a_file_are_tried_by_its_path(tmp_path):
-    path = tmp_path / "rows.npy"
-    np.save(path, np.random.default_rng(0).random((64, 5)))
-    dataset = Rows(path)
-    report = short(DataLoader(dataset, batch_size=8, shuffle=True), None, 2.0)
-    (change,) = [change for change in report.recommended if change.name == "rows read natively"]
-    code = f"pinfeed.from_numpy({{'x': {str(path)!r}, 'y': dataset.labels}}, batch_size=8, shuffle=True)"
-    assert change.code == code
-    batches = eval(code, {"pinfeed": pinfeed, "dataset": dataset})
-    result = {
-        int(y): row.tolist() for batch in batches for row, y in zip(*batch.values(), strict=True)
-    }
-    assert result == dict(enumerate(dataset.rows.tolist()))
+def test_recommendations_were_tried():
+    report = short(DataLoader(Sleeping(0.02, 16), 4), None, 2.0)
+    (actual,) = [change for change in report.recommended if "workers" in change.name]
+    assert actual.gain > report.measured.min_gain
+    assert len(actual.before) == len(actual.after) == 3
+    assert "Do this: " in str(report)
 
 
 @pytest.mark.usefixtures("trials")
 def test_a_slow_step_needs_no_change():
     loader = DataLoader(TensorDataset(torch.arange(6400)), batch_size=4, num_workers=1)
-    report = short(loader, sleeping_step(0.3))
+    report = short(loader, sleeping_step(0.2))
     assert report.limit == "step"
     assert report.recommended == report.changes == []
     assert "nothing to gain here" in str(report)
     assert "No change was tried.\nWhat helps against this limit: a faster step;" in str(report)
 
 
-def test_three_runs_agree():
-    loader = DataLoader(Sleeping(0.002, 200, slow=30), batch_size=5, shuffle=True)
-    torch.manual_seed(0)
-    drawn = [short(loader, None, 0.3).measured.loop.batches[:3] for _ in range(3)]
-    indices = [[batch.indices for batch in batches] for batches in drawn]
-    assert indices[0] == indices[1] == indices[2]
-
-
-@pytest.mark.parametrize("workers", [0, 1, 3])
-@pytest.mark.parametrize("length", [7, 64])
-def test_trials_use_the_same_samples(workers, length):
+@pytest.mark.parametrize(("length", "workers"), [(64, 0), (7, 0), (64, 1), (7, 3)])
+def test_trials_use_the_same_samples(length, workers):
     """For any number of workers and any position of the sampler, whose own time is included."""
     copy = LoaderCopy(DataLoader(Sleeping(0.001, length), 2, shuffle=True))
     copy.again = copy.run(copy.settings, 0.05).repeatable(0.05)
-    runs = [copy.run(Settings(workers), 0.3) for _ in range(2)]
+    runs = [copy.run(Settings(workers), 0.2) for _ in range(2)]
     samples = [sorted(i for batch in run.steady for i in batch.indices) for run in runs]
     counts = [{i: s.count(i) / len(s) for i in s} for s in samples]
     assert counts[0] == counts[1]
@@ -210,15 +166,15 @@ def test_trials_use_the_same_samples(workers, length):
 
 
 def slowly(worker):
-    time.sleep(0.3)
+    time.sleep(0.2)
 
 
-@pytest.mark.parametrize(("epoch", "workers"), [(1, 1), (4, 2), (8, 4), (5, 2)])
+@pytest.mark.parametrize(("epoch", "workers"), [(1, 1), (5, 2)])
 def test_a_period_includes_its_share_of_the_start_of_workers(epoch, workers):
     loader = DataLoader(Sleeping(0.02, epoch), 1, num_workers=workers, worker_init_fn=slowly)
     copy = LoaderCopy(loader)
     period = copy.run(copy.settings, 0.05).period
-    assert 0.9 < period / (0.3 / epoch + 0.02 / workers) < 6  # others work there
+    assert 0.9 < period / (0.2 / epoch + 0.02 / workers) < 6  # others work there
 
 
 class WarmsUp:
@@ -239,15 +195,10 @@ class OnADevice:
 
 
 def test_the_time_of_a_step():
-    report = short(DataLoader(Sleeping(0.005), batch_size=4), WarmsUp(), seconds=1)
+    report = short(DataLoader(Sleeping(0.005), batch_size=4), WarmsUp())
     assert report.limit == "dataset"
     assert report.measured.step < 0.1
     pytest.importorskip("jax")
     start = time.perf_counter()
     do_step(lambda batch: {"loss": OnADevice()}, None)
     assert time.perf_counter() - start > 0.01
-
-
-def test_changes_of_a_stream_are_limited():
-    report = short(DataLoader(Stream(), batch_size=4))
-    assert note_of(report, "changes to the dataset of a stream were not tried")

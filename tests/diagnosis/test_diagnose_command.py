@@ -13,12 +13,12 @@ from programs import PROGRAMS
 
 def test_the_command(capsys):
     program = PROGRAMS / "loaders_to_diagnose.py"
-    options = ["--step", f"{program}:step", "--seconds", "0.3", "--json"]
+    options = ["--step", f"{program}:step", "--seconds", "0.2", "--json"]
     assert main(["diagnose", f"{program}:make_loader", *options]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["limit"] in set(LIMITS) - {"step"}
     assert result["loop"]["wait_share"] > 0.3
-    assert main(["diagnose", f"{program}:loader", "--seconds", "0.3"]) == 0
+    assert main(["diagnose", f"{program}:loader", "--seconds", "0.2"]) == 0
     assert capsys.readouterr().out.startswith("The loop: ")
     assert main(["diagnose", f"{program}:make_list"]) == 2
     error = capsys.readouterr().err
@@ -37,7 +37,7 @@ def test_the_command(capsys):
 @pytest.mark.slow
 def test_input_and_output_of_the_file_and_its_workers():
     command = [sys.executable, "-m", "pinfeed", "diagnose", f"{PROGRAMS}/spawning_loader.py:loader"]
-    command += ["--seconds", "1", "--json"]
+    command += ["--seconds", "0.1", "--json"]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["loop"]["batches"] > 0

@@ -14,7 +14,7 @@ import sys
 import time
 import types
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -339,8 +339,8 @@ def do_step(step: Callable[[Any], Any], batch: Any) -> None:
     except Exception as error:
         note = "which diagnose calls many times; a learning rate scheduler may have reached its end"
         if isinstance(step, torch.nn.Module) and not isinstance(batch, torch.Tensor):
-            kind = type(batch).__name__
-            note = f"which gets the whole {kind}; pass step=lambda batch: model(batch['image'])"
+            kind, key = type(batch).__name__, "'image'" if isinstance(batch, Mapping) else 0
+            note = f"which gets the whole {kind}; pass step=lambda batch: model(batch[{key}])"
         add_note(error, f"raised by step(batch), {note}")
         raise
     if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
