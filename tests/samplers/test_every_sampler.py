@@ -1,9 +1,11 @@
 """Tests of all samplers: epochs, states, ranks, batches, loaders, and bad arguments."""
 
 import copy
+import functools
 import itertools
 import json
 import pickle
+import random
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,6 +16,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 import pinfeed
 from pinfeed import ArrayDataset, Collate, IndexedDataset
+from test_epoch_clock import Table
 
 COUNT = 40
 ARRAYS = ArrayDataset({"index": np.arange(COUNT)})
@@ -80,24 +83,91 @@ def loader_of(sampler, workers=0, **options):
 # Epochs
 
 
-@every_sampler
-def test_each_pass_starts_the_next_epoch(make):
-    expected = epochs(make, 6)
-    assert len({str(batches) for batches in expected}) == 6
+EVENTS = [
+    *(("set_epoch", epoch) for epoch in (0, 1, 3)),
+    *(("load_state_dict", 1, taken) for taken in (2, None)),  # None: finished
+    *(("begin",), ("next",), ("rest",), ("close",)),
+]
+
+
+@functools.cache
+def plan(make, epoch):
     sampler = make()
-    for epoch in range(3):
-        assert sampler.epoch == epoch
-        assert lists(sampler) == expected[epoch]
-    assert next(iter(sampler)) == expected[3][0]  # an interrupted pass counts
-    iter(sampler)  # a pass without requests doesn't
-    assert sampler.epoch == 4
-    batches = list(sampler)
-    assert lists(batches) == expected[4]
-    assert {batch.epoch for batch in batches} == {4}
-    sampler.set_epoch(1)
-    assert sampler.epoch == 1
-    assert lists(sampler) == expected[1]
-    assert lists(sampler) == expected[2]
+    sampler.set_epoch(epoch)
+    return lists(sampler)
+
+
+@functools.cache
+def state(make, epoch, taken):
+    return at(make(), epoch, taken)
+
+
+def follow(make, sequence):
+    """Asserts that a sampler follows the table of `EpochClock`, and that its states say where it is."""
+    sampler, table = make(), Table()
+    iterators = []  # which stay alive
+    iterator = where = None  # the latest pass until it has ended, and its position
+    position, is_latest = (
+        (0, 0),
+        False,
+    )  # the position of states, and whether it is the latest pass's
+    for event, *arguments in sequence:
+        if event == "set_epoch":
+            sampler.set_epoch(*arguments)
+            table.set(*arguments)
+        elif event == "load_state_dict":
+            is_ignored = arguments[1] is None and table.state > ("set", arguments[0])
+            sampler.load_state_dict(state(make, *arguments))
+            table.load(*arguments)
+            if not is_ignored:
+                position, is_latest = arguments, False
+        elif event == "begin":
+            iter(sampler)  # without requests, it doesn't count
+            iterator = iter(sampler)
+            iterators.append(iterator)
+            epoch, taken = table.begin()
+            where = position = epoch, (taken or 0) + 1
+            is_latest = True
+            batch = next(iterator)
+            assert (batch, batch.epoch) == (plan(make, epoch)[taken or 0], epoch)
+        elif iterator is not None:
+            epoch, taken = where
+            if event == "close":
+                iterator.close()
+            batches = lists(itertools.islice(iterator, 1 if event == "next" else None))
+            rest = plan(make, epoch)[taken:]
+            assert batches == {"next": rest[:1], "rest": rest, "close": []}[event]
+            where = epoch, taken + len(batches)
+            is_finished = event == "rest" or (event == "next" and not rest)
+            if is_latest:
+                position = (epoch, None) if is_finished else where
+                if batches:
+                    table.continue_pass()
+            if is_finished or event == "close":
+                iterator = None
+                if is_latest:
+                    table.end()
+        assert sampler.epoch == table.next(), sequence
+        if table.state[0] == "set" and not (is_latest and iterator is not None):
+            position = table.state[1], 0
+        assert sampler.state_dict() == state(make, *position), sequence
+
+
+@every_sampler
+def test_sequences_of_events_follow_the_table_of_the_clock(make):
+    sequences = [*itertools.product(EVENTS, repeat=4)]
+    if make is not SAMPLERS["shuffle"]:  # the others plan longer
+        sequences = random.Random(0).sample(sequences, 200)
+    for sequence in sequences:
+        follow(make, sequence)
+
+
+@every_sampler
+def test_bad_epochs(make):
+    sampler = make()
+    for epoch, error in ((-1, ValueError), (1.0, TypeError), (True, TypeError)):
+        with pytest.raises(error, match=rf"{type(sampler).__name__}: epoch must be .*got {epoch}"):
+            sampler.set_epoch(epoch)
 
 
 @with_workers
@@ -208,32 +278,6 @@ def test_the_order_does_not_depend_on_ranks(make):
             assert len(together) > COUNT / 3
 
 
-@every_sampler
-def test_set_epoch_while_iterating(make):
-    expected = epochs(make, 3)
-    sampler = make()
-    iterator = iter(sampler)
-    seen = [next(iterator), next(iterator)]
-    sampler.set_epoch(1)
-    assert sampler.state_dict() == at(make(), 0, 2)  # of the running pass
-    assert len(sampler) == len(expected[0])
-    assert lists(seen + list(iterator)) == expected[0]
-    assert sampler.state_dict() == at(make(), 1, 0)
-    assert next(iter(sampler)) == expected[1][0]
-    sampler.set_epoch(1)
-    assert lists(sampler) == expected[1]  # an abandoned pass is repeated
-    iterator = iter(sampler)
-    seen = [next(iterator), next(iterator)]
-    sampler.set_epoch(2)  # Lightning calls it after the workers have started
-    assert sampler.state_dict() == at(make(), 2, 2)
-    seen.append(next(iterator))
-    assert sampler.epoch == 3
-    assert lists([*seen, *iterator]) == expected[2]
-    for epoch, error in ((-1, ValueError), (1.0, TypeError), (True, TypeError)):
-        with pytest.raises(error, match=rf"{type(sampler).__name__}: epoch must be .*got {epoch}"):
-            sampler.set_epoch(epoch)
-
-
 @with_workers
 def test_set_epoch_in_a_loop_keeps_the_state(make, workers):
     def new_loader():
@@ -304,58 +348,6 @@ def test_a_state_resumes_where_it_was_saved(make, world_size):
             assert lists(other) == rest
         assert lists(other) == expected[2]
         next(iterator, None)
-
-
-@every_sampler
-def test_a_usual_loop_resumes(make):
-    """set_epoch keeps the loaded position of the same epoch, and drops the position of another epoch."""
-    expected = epochs(make, 3)
-    sampler = make()
-    sampler.load_state_dict(at(sampler, 1, 3))
-    seen = []
-    for epoch in range(sampler.epoch, 3):
-        sampler.set_epoch(epoch)
-        seen.append(lists(sampler))
-    assert seen == [expected[1][3:], expected[2]]
-    sampler.load_state_dict(at(sampler, 1, 3))
-    sampler.set_epoch(2)
-    assert sampler.state_dict() == at(make(), 2, 0)
-    sampler.set_epoch(1)
-    assert lists(sampler) == expected[1]
-
-
-@every_sampler
-def test_load_while_iterating(make):
-    expected = epochs(make, 4)
-    sampler = make()
-    iterator, not_begun = iter(sampler), iter(sampler)
-    next(iterator)
-    sampler.load_state_dict(at(sampler, 2, 2))
-    assert lists(iterator) == expected[0][1:]
-    assert sampler.state_dict() == at(make(), 2, 2)
-    assert lists(not_begun) == expected[2][2:]
-    assert lists(sampler) == expected[3]
-
-
-@every_sampler
-def test_a_finished_epoch_keeps_set_epoch(make):
-    """A StatefulDataLoader loads its state when iteration starts, after set_epoch."""
-    expected = epochs(make, 3)
-    sampler, last = make(), len(expected[1])
-    for over in (at(sampler, 1, last), at(sampler, 1, None)):
-        sampler.set_epoch(2)
-        iter(sampler)
-        sampler.load_state_dict(over)
-        assert lists(sampler) == expected[2]
-    sampler.set_epoch(2)
-    sampler.load_state_dict(at(sampler, 1, 3))
-    assert lists(sampler) == expected[1][3:]
-    sampler.set_epoch(2)
-    sampler.load_state_dict(at(sampler, 1, 0))  # not started
-    assert lists(sampler) == expected[1]
-    sampler.set_epoch(0)
-    sampler.load_state_dict(at(sampler, 1, last))  # not later
-    assert lists(sampler) == []
 
 
 @every_sampler
