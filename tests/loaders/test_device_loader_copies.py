@@ -20,6 +20,7 @@ from pinfeed.collation.checked_fields import batch_plan
 from pinfeed.functional.torch_ops import has_kernels
 from pinfeed.loaders import device_loader, transfer
 from pinfeed.loaders.device_loader import DeviceLoader
+from pinfeed.loaders.transfer import tensors_in
 from pinfeed.memory import outputs, staging
 from samples import STRUCTURES, MarkedTensor, assert_same, bits, random_tensor
 
@@ -196,46 +197,38 @@ def test_small_entries_share_a_copy(fake):
     assert result[-1].storage_offset() == 0
 
 
-def test_strides_equal_torch(fake):
-    rng = np.random.default_rng(0)
-    whole = random_tensor(rng, torch.float32, (4, 6, 30, 50))
-    batch = {
-        "channels_last": whole.to(memory_format=torch.channels_last),
-        "transposed": whole[0, 0].t(),
-        "sliced": whole[::2, :, 3:, ::2],
-        "expanded": torch.arange(5).expand(3, 5),
-        "small channels_last": whole[:1, :, :2, :2].to(memory_format=torch.channels_last),
-        "conjugated": torch.conj(torch.complex(whole[0, 0], whole[0, 1])),
-    }
-    (result,) = DeviceLoader([batch])
-    assert_same(arrived(fake, result), batch)
-    for name, entry in batch.items():
-        assert result[name].stride() == torch.empty_like(entry, device="meta").stride(), name
-
-
-def packed(x, _):
-    return pack_sequence([x, x[:2]]), torch.ones(1)
-
-
-@pytest.mark.parametrize("make", [*STRUCTURES.values(), packed], ids=[*STRUCTURES, "packed"])
-def test_structures_survive(make, fake):
-    batch = make(torch.arange(3.0), [torch.ones(2, dtype=torch.int8), "text", None])
-    (result,) = DeviceLoader([batch])
-    assert_same(arrived(fake, result), batch)
-
-
-OTHER_ENTRIES = [
+WHOLE = random_tensor(np.random.default_rng(0), torch.float32, (4, 6, 30, 50))
+PACKED = pack_sequence([torch.arange(3.0), torch.arange(2.0)])
+STRIDED = {
+    "channels_last": WHOLE.to(memory_format=torch.channels_last),
+    "transposed": WHOLE[0, 0].t(),
+    "sliced": WHOLE[::2, :, 3:, ::2],
+    "expanded": torch.arange(5).expand(3, 5),
+    "small channels_last": WHOLE[:1, :, :2, :2].to(memory_format=torch.channels_last),
+    "conjugated": torch.conj(torch.complex(WHOLE[0, 0], WHOLE[0, 1])),
+}
+OTHERS = [
     *("text", 3.5, None, np.arange(3), range(4), torch.Size([1, 2]), bytearray(b"abc"), ["a", "b"]),
     *(torch.Tensor, {1, 2}, object(), collections.deque([1])),
 ]
+BATCHES = {
+    **{name: make(WHOLE[0], [torch.ones(2), "text", None]) for name, make in STRUCTURES.items()},
+    "packed": (PACKED, torch.ones(1)),
+    "strided": STRIDED,
+    "no tensor": OTHERS[-2],
+    "others": {"tensor": torch.ones(2), "others": OTHERS},
+}
 
 
-@pytest.mark.parametrize("entry", OTHER_ENTRIES, ids=lambda entry: type(entry).__name__)
-def test_other_objects_stay_the_same(entry, fake):
-    (result,) = DeviceLoader([{"tensor": torch.ones(2), "other": entry}])
-    assert result["other"] is entry
-    (result,) = DeviceLoader([entry])
-    assert result is entry
+@pytest.mark.parametrize("kind", BATCHES)
+def test_structures_strides_and_other_objects_survive(kind, fake):
+    batch = BATCHES[kind]
+    (result,) = DeviceLoader([batch])
+    assert_same(arrived(fake, result), batch)
+    for one, other in zip(tensors_in(result), tensors_in(batch), strict=True):
+        assert one.stride() == torch.empty_like(other, device="meta").stride()
+    if kind == "others":
+        assert result["others"] is OTHERS
 
 
 @dataclasses.dataclass
@@ -346,7 +339,7 @@ def test_fields_are_applied_before_the_copy_to_a_device_without_kernels(fake, mo
 def test_a_device_with_one_stream(monkeypatch):
     meta = torch.device("meta")  # has no pinned memory; .to copies there
     monkeypatch.setattr(device_loader, "_available", lambda _: meta)
-    pair, sequence = (torch.ones(4, device=meta), np.ones(2)), packed(torch.arange(3.0), None)[0]
+    pair, sequence = (torch.ones(4, device=meta), np.ones(2)), PACKED
     batch = {"image": torch.ones(2, 3), "name": "text", "pair": pair, "p": sequence}
     loader = DeviceLoader([batch] * 3)
     for result in loader:
