@@ -274,7 +274,7 @@ def test_ray_knows_it_and_it_pickles():
 @pytest.mark.parametrize(
     ("fields", "table", "error", "message"),
     [
-        (Image(), None, TypeError, "fields must be a dict of fields by column, or None"),
+        (Image(), None, TypeError, "fields: expected a dict of fields by column, or None"),
         ({"x": torch.float32}, None, TypeError, r"fields\['x'\] must be a Field"),
         (None, pa.table({}), ValueError, "must hold at least one array"),
         (None, {"x": np.zeros(3)}, TypeError, r"RayCollate: expected a pyarrow\.Table.*got dict"),

@@ -227,7 +227,7 @@ def test_stored_padding(tmp_path):
     assert "attention_mask" not in batch
     padded = table_of({"input_ids": DOCUMENTS, "attention_mask": HALVES}, "dataset")
     load = lambda: [*packed_loader(trainer_of(tmp_path, padded), 32)]
-    check(load, ValueError, "attention_mask must be 1 for every token", "padding=False")
+    check(load, ValueError, "attention_mask: expected 1 for every token", "padding=False")
     tokenizer = transformers.ByT5Tokenizer()
     tokenized = datasets.Dataset.from_dict({"text": ["a", "abc"]}).map(
         lambda sample: tokenizer(sample["text"], padding=False)
@@ -273,7 +273,7 @@ def test_numbers_that_would_be_lost_raise(key, tmp_path):
 def test_labels_of_documents_raise(kind, tmp_path):
     table = table_of({"input_ids": DOCUMENTS, "labels": [1] * len(DOCUMENTS)}, kind)
     call = lambda: packed_loader(trainer_of(tmp_path, table), 32)
-    check(call, ValueError, "packed_loader: labels must have a number for each token, got 1; leave")
+    check(call, ValueError, "packed_loader: labels: expected a number for each token, got 1; dat")
 
 
 @pytest.mark.parametrize("kind", ["dataset", "table"])

@@ -486,7 +486,7 @@ def test_labels_of_none(name, key):
 
 
 def test_no_features():
-    with pytest.raises(ValueError, match="features must have at least one sample, got none"):
+    with pytest.raises(ValueError, match="features: expected at least one sample, got none"):
         collator_of("DataCollatorWithPadding")([])
 
 
@@ -643,15 +643,15 @@ BAD = {
     "labels of lengths": (padding(), ValueError, "['labels']", "remove_columns()"),
     "text": (padding([{"input_ids": [1], "text": "a"}]), TypeError, "['text']", "remove_columns()"),
     "stored padding": (lambda: collator_of("DataCollatorWithFlattening")([{"input_ids": [1, 0], "attention_mask": [1, 0]}]),
-        ValueError, "attention_mask must be 1 for every token, got 0", "padding=False"),
+        ValueError, "attention_mask: expected 1 for every token, got 0", "padding=False"),
     "another number of masks": (lambda: collator_of("DataCollatorWithFlattening")([{"input_ids": [1, 2], "loss_mask": [1]}]),
         ValueError, "entry ['loss_mask'] of sample 0: expected length 2 as in ['input_ids'], got 1"),
     "a label of the text": (lambda: collator_of("DataCollatorWithFlattening")([{"input_ids": [1, 2], "labels": 1}]),
-        ValueError, "DataCollatorWithFlattening: labels must have a number for each token, got 1; leave labels out"),
+        ValueError, "DataCollatorWithFlattening: labels: expected a number for each token, got 1; dataset.remove_columns(['labels'])"),
     "a mask of another length": (lambda: collator_of("DataCollatorForLanguageModeling")([{"input_ids": [1, 2], "loss_mask": [1]}]),
         ValueError, "loss_mask of feature 0: expected 2 numbers"),
     "labels of masked tokens": (lambda: ours.DataCollatorForLanguageModeling(tokenizer_of(mask_token="<extra_id_0>"))([{"input_ids": [1, 2], "labels": [-100, 2]}]),
-        ValueError, "labels must be equal to input_ids", 'remove_columns(["labels"])'),
+        ValueError, "labels: expected numbers equal to input_ids", 'remove_columns(["labels"])'),
     "labels that are not tokens'": (lambda: collator_of("DataCollatorWithFlattening")([{"input_ids": [1], "labels": []}]),
         ValueError, "entry ['labels'] of sample 0: expected length 1 as in ['input_ids'], got 0"),
     "equal sums of labels and tokens": (lambda: collator_of("DataCollatorWithFlattening")([{"input_ids": [1, 2], "labels": [1]}, {"input_ids": [1], "labels": [1, 2]}]),

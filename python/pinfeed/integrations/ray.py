@@ -72,10 +72,8 @@ class RayCollate(_ArrowBatchCollateFn):  # type: ignore[misc] # Any, where Ray i
 
     def __init__(self, fields: Mapping[str, Any] | None = None) -> None:
         if fields is not None and not isinstance(fields, Mapping):
-            raise TypeError(
-                "RayCollate: fields must be a dict of fields by column, or None, "
-                f"got {type(fields).__name__}"
-            )
+            expected, got = "a dict of fields by column, or None", type(fields).__name__
+            raise TypeError(Problem("RayCollate: fields", expected, got))
         checked_fields(fields, "RayCollate: fields", _require_tensor)
         self._collate = Collate(fields)
 
@@ -87,11 +85,11 @@ class RayCollate(_ArrowBatchCollateFn):  # type: ignore[misc] # Any, where Ray i
         """
         names = getattr(batch, "column_names", None)
         if names is None:
-            raise TypeError(
-                "RayCollate: expected a pyarrow.Table, as iter_torch_batches passes to collate_fn, "
-                f"got {type(batch).__name__}; use pinfeed.Collate for samples, and "
-                "pyarrow.table(batch) for a dict of 1-D arrays"
+            expected = "a pyarrow.Table, as iter_torch_batches passes to collate_fn"
+            hint = (
+                "use pinfeed.Collate for samples, and pyarrow.table(batch) for a dict of 1-D arrays"
             )
+            raise TypeError(Problem("RayCollate", expected, type(batch).__name__, hint))
         sources = {
             name: _source(column, f"RayCollate: column {name!r}")
             for name, column in zip(names, batch.columns, strict=True)
@@ -135,10 +133,8 @@ def _tensor_source(column: Any, name: str) -> Source:
     Tensors of one shape become one array per chunk; tensors of several shapes become a list of views.
     """
     if column.null_count:
-        raise ValueError(
-            f"{name}: {column.null_count} of {len(column)} tensors are null; drop these rows with "
-            "Dataset.filter()"
-        )
+        wrong = f"{column.null_count} of {len(column)} tensors are null"
+        raise ValueError(Problem(name, wrong, hint="drop these rows with Dataset.filter()"))
     chunks = [chunk for chunk in column.chunks if len(chunk)]
     if column.type.extension_name == _MANY_SHAPES:
         return ObjectColumn([tensor for chunk in chunks for tensor in _views(chunk, name)])

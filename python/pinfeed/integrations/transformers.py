@@ -17,7 +17,7 @@ import torch
 from torch.utils.data import DataLoader
 from typing_extensions import override
 
-from pinfeed.arguments import rounded_up
+from pinfeed.arguments import Problem, rounded_up
 from pinfeed.collation.collate import Collate
 from pinfeed.fields.field import EntryWithExtras, Field, FieldContext
 from pinfeed.fields.pack import Pack
@@ -86,10 +86,11 @@ def _refuse(function: str, key: str) -> None:
         why = "but the positions of each document are counted here"
     elif key in _LOSS_MASKS:
         why = "which can't be applied to these labels; write -100 into a labels column instead"
-    raise ValueError(
-        f"{function}: samples have {key!r}, {why}; if training does not depend on {key!r}, call "
-        f"dataset.remove_columns([{key!r}]), or pass an ArrayDataset without it"
+    hint = (
+        f"if training does not depend on {key!r}, call dataset.remove_columns([{key!r}]), or pass an "
+        "ArrayDataset without it"
     )
+    raise ValueError(Problem(function, f"samples have {key!r}, {why}", hint=hint))
 
 
 def _check_others(function: str, sample: Any, supported: Collection[str]) -> None:
@@ -106,10 +107,9 @@ def _check_others(function: str, sample: Any, supported: Collection[str]) -> Non
         is_number = isinstance(value, numbers.Real | np.bool_)
         if key in supported:
             if is_number and key != "input_ids":
-                raise ValueError(
-                    f"{function}: {key} must have a number for each token, got {value!r}; leave {key} out, as "
-                    f"dataset.remove_columns([{key!r}]) does, to train on all tokens"
-                )
+                expected = "a number for each token"
+                hint = f"dataset.remove_columns([{key!r}]) leaves it out, to train on all tokens"
+                raise ValueError(Problem(f"{function}: {key}", expected, repr(value), hint))
         elif _is_of_tokens(key, value, len(first["input_ids"])) or _WEIGHTS.search(key):
             _refuse(function, key)
         elif is_number and not (_IDS.search(key) or _POSITIONS.search(key)):
@@ -142,10 +142,9 @@ def _apply_masks(batch: dict[str, Any], function: str) -> None:
         if key in batch:
             batch["labels"].masked_fill_(batch.pop(key) == 0, -100)
     if "attention_mask" in batch and not batch.pop("attention_mask").all():
-        raise ValueError(
-            f"{function}: attention_mask must be 1 for every token, got 0: samples are stored with "
-            "padding, which would be trained on; tokenize with padding=False"
-        )
+        got = "0: samples are stored with padding, which would be trained on"
+        hint = "tokenize with padding=False"
+        raise ValueError(Problem(f"{function}: attention_mask", "1 for every token", got, hint))
 
 
 class _Numbers(Field):
@@ -161,7 +160,7 @@ class _Numbers(Field):
         try:
             return torch.tensor(samples, device="cpu")
         except (RuntimeError, TypeError, ValueError) as error:
-            raise type(error)(f"{context.name}: {error}; {_LEAVE_OUT}") from error
+            raise type(error)(Problem(context.name, str(error), hint=_LEAVE_OUT)) from error
 
     @override
     def gather(self, source: Source, indices: npt.NDArray[np.int64], context: FieldContext) -> Any:
@@ -169,7 +168,7 @@ class _Numbers(Field):
 
     def _cast(self, batch: Any, values: Any, name: str) -> torch.Tensor:
         if not isinstance(batch, torch.Tensor):
-            raise TypeError(f"{name}: expected numbers, got {type(values).__name__}; {_LEAVE_OUT}")
+            raise TypeError(Problem(name, "numbers", type(values).__name__, _LEAVE_OUT))
         if batch.dtype == torch.bool or batch.is_complex():
             return batch
         return batch.to(torch.get_default_dtype() if batch.is_floating_point() else torch.int64)
@@ -178,7 +177,7 @@ class _Numbers(Field):
 def _first(features: Sequence[Any]) -> Any:
     """Returns an object with the keys of the features: the first feature, or the sources of rows."""
     if len(features) == 0:
-        raise ValueError("data collator: features must have at least one sample, got none")
+        raise ValueError(Problem("data collator: features", "at least one sample", "none"))
     return features.sources if isinstance(features, Rows) else features[0]
 
 
@@ -253,6 +252,10 @@ class _Padding(_Collator):
         return super().numpy_call([*features])  # type: ignore[misc]
 
     @property
+    def _name(self) -> str:
+        return type(self).__name__
+
+    @property
     def _pads(self) -> bool:
         """Whether to pad, with a tokenizer; feature extractors pad differently."""
         return self.padding not in (False, "do_not_pad") and isinstance(self.tokenizer, _Tokenizer)
@@ -274,7 +277,7 @@ class _Padding(_Collator):
         tokenizer = self.tokenizer
         ids = tokenizer.model_input_names[0]
         if ids not in first:
-            raise ValueError(f"{type(self).__name__}: expected {ids!r} in features, got {[*first]}")
+            raise ValueError(Problem(self._name, f"{ids!r} in features", str([*first])))
         fills = {
             ids: self._pad_token_id(),
             "attention_mask": 0,
@@ -284,7 +287,7 @@ class _Padding(_Collator):
         }
         for key in (*_LOSS_MASKS, *_DOCUMENTS):
             if key in first and key not in fills and first[key] is not None:
-                _refuse(type(self).__name__, key)
+                _refuse(self._name, key)
         width = self._width()
         padded = [
             key
@@ -321,10 +324,8 @@ class _Padding(_Collator):
             return None
         length = self.tokenizer.model_max_length if self.max_length is None else self.max_length
         if length > _NO_LENGTH:
-            raise ValueError(
-                f"{type(self).__name__}: padding='max_length' needs max_length, because the "
-                "tokenizer has no model_max_length; pass max_length"
-            )
+            why = "padding='max_length' needs max_length, because the tokenizer has no model_max_length"
+            raise ValueError(Problem(self._name, why, hint="pass max_length"))
         return int(rounded_up(length, self.pad_to_multiple_of or 1))
 
     def _widened(self, values: Any, width: int, fill: int, lengths: Any = None) -> Any:
@@ -332,10 +333,9 @@ class _Padding(_Collator):
         missing = width - values.shape[1]
         if missing < 0:
             longest = values.shape[1] if lengths is None else int(lengths.max())
-            raise ValueError(
-                f"{type(self).__name__}: expected features of at most {width} tokens and labels, got "
-                f"{longest}; the tokenizer cuts with truncation=True, max_length={width}"
-            )
+            expected = f"features of at most {width} tokens and labels"
+            hint = f"the tokenizer cuts with truncation=True, max_length={width}"
+            raise ValueError(Problem(self._name, expected, str(longest), hint))
         if missing == 0:
             return values
         sides = (0, missing) if self.tokenizer.padding_side == "right" else (missing, 0)
@@ -344,19 +344,16 @@ class _Padding(_Collator):
     def _pad_token_id(self) -> int:
         fill: int | None = self.tokenizer.pad_token_id
         if fill is None:
-            raise ValueError(
-                f"{type(self).__name__}: tokenizer must have a padding token, got None; set one, such as "
-                "tokenizer.pad_token = tokenizer.eos_token"
-            )
+            hint = "set one, such as tokenizer.pad_token = tokenizer.eos_token"
+            raise ValueError(Problem(f"{self._name}: tokenizer", "a padding token", "None", hint))
         return fill
 
     def _require_same(self, lengths: Any, others: Any, ids: str, key: str) -> None:
         if lengths is not others and not torch.equal(lengths, others):
             position = int((lengths != others).nonzero()[0])
-            raise ValueError(
-                f"{type(self).__name__}: {key} of feature {position}: expected {lengths[position]} "
-                f"numbers, one for each of {ids}, got {others[position]}"
-            )
+            subject = f"{self._name}: {key} of feature {position}"
+            expected = f"{lengths[position]} numbers, one for each of {ids}"
+            raise ValueError(Problem(subject, expected, str(int(others[position]))))
 
 
 @dataclass
@@ -549,10 +546,9 @@ class DataCollatorForLanguageModeling(
                     np.putmask(labels.numpy(), batch.pop(key).numpy() == 0, -100)
             return batch
         if has_labels and not torch.equal(batch.pop("labels"), batch["input_ids"]):
-            raise ValueError(
-                f"{type(self).__name__}: labels must be equal to input_ids, because mlm=True replaces "
-                'them; leave them out: dataset.remove_columns(["labels"])'
-            )
+            expected = "numbers equal to input_ids, because mlm=True replaces them"
+            hint = 'leave them out: dataset.remove_columns(["labels"])'
+            raise ValueError(Problem(f"{self._name}: labels", expected, "others", hint))
         if self.seed is not None and self.generator is None:
             self.create_rng()
         batch["input_ids"], batch["labels"] = self.torch_mask_tokens(
