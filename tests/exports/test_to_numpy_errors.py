@@ -17,7 +17,7 @@ X, F4, THREE = np.zeros(2), np.zeros((2, 3), "f4"), np.zeros(3)
 FIRST = {"x": F4, "y": ["a", "b"]}
 ONE = np.array([0, 3])
 PADDED = pinfeed.functional.pad([[1], [2, 3]])
-NO_LOADER = "loader must be an iterable of batches"
+NO_LOADER = "loader: expected an iterable of batches"
 NO_DTYPE = "dtype must be a numeric or bool dtype of NumPy"
 
 
@@ -37,10 +37,10 @@ TYPES = [
     ({"x": X}, {}, f"{NO_LOADER}, got dict"),
     (jagged([0, 3]), {}, f"{NO_LOADER}, got JaggedBatch"),
     (PADDED, {}, f"{NO_LOADER}, got Padded"),
-    (TensorDataset(torch.zeros(2)), {}, "loader .* got TensorDataset; wrap it in a DataLoader"),
+    (TensorDataset(torch.zeros(2)), {}, "loader: .* got TensorDataset; wrap it in a DataLoader"),
     ([X], {"max_samples": 1.5}, "max_samples must be an integer, got 1.5"),
     ([X], {"max_samples": True}, "max_samples must be an integer, got True"),
-    ([F4], {"out": np.zeros((8, 3))}, "out must be a path or None, got ndarray"),
+    ([F4], {"out": np.zeros((8, 3))}, "out: expected a path or None, got ndarray"),
     (lambda start: [F4], {}, f"{NO_LOADER}, got function"),
     ([F4], {"dtype": "S3"}, f"{NO_DTYPE}, got bytes24"),
     ([F4], {"dtype": torch.bfloat16}, f"{NO_DTYPE}, got bfloat16"),
@@ -72,11 +72,11 @@ TYPES = [
     ([jagged(ONE, np.zeros(3, t)) for t in ("f4", "f8")], {}, "batch 1: expected float32 as in batch 0"),
 ]  # fmt: skip
 VALUES = [
-    ([], {}, "loader must yield at least one batch, got none"),
-    (iter([]), {}, "loader must yield at least one batch, got none"),
-    (itertools.cycle([X]), {}, "loader must end, got an infinite one; pass max_samples"),
+    ([], {}, "loader: expected at least one batch, got none"),
+    (iter([]), {}, "loader: expected at least one batch, got none"),
+    (itertools.cycle([X]), {}, "loader: expected one that ends, got an infinite one; pass max_samples"),
     ([X], {"max_samples": 0}, "max_samples must be at least 1, got 0"),
-    ([FIRST], {"dtype": {"z": "f4"}}, r"dtype must name entries of a batch, \['x', 'y'"),
+    ([FIRST], {"dtype": {"z": "f4"}}, r"dtype: expected entries of a batch, \['x', 'y'"),
     ([X, X + 7e4], {"dtype": "f2"}, "batch 1: 70000.0 does not fit in float16; set a wider one with"),
     ([X], {"out": "x.npz"}, "expected a path that ends in .npy, .* got 'x.npz'; np.savez"),
     # First batches.

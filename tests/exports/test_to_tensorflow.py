@@ -197,7 +197,7 @@ def test_arrays_in_memory():
         for key in ("tokens", "padded", "y"):
             assert element[key].numpy().tolist() == sample[key]
         assert element["name"].numpy() == sample["name"].encode()
-    with pytest.raises(ValueError, match="loader must yield at least one batch, got none"):
+    with pytest.raises(ValueError, match="loader: expected at least one batch, got none"):
         pinfeed.to_tensorflow([], in_memory=True)
     images = np.arange(42, dtype=np.int16).reshape(7, 2, 3)
     dataset = pinfeed.to_tensorflow(DataLoader(images, 3), in_memory=True)

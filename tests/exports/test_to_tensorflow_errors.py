@@ -58,11 +58,11 @@ def test_batches_that_differ_raise(first, batch, kind, message, tf):
         next(elements)
 
 
-CHANNELS = "channels_last must be True, False, or names of entries, got"
+CHANNELS = "channels_last: expected True, False, or names of entries, got"
 SPEC = "expected a tf.TensorSpec or a tf.RaggedTensorSpec, got"
 ENTRY = "batch 0: expected a tensor, an ndarray, numbers, strings or a container"
 MASKED, MIXED = np.ma.masked_array([1, 2], True), np.array(["a", 1], object)
-NO_LOADER = "loader must be an iterable of batches, got"
+NO_LOADER = "loader: expected an iterable of batches, got"
 
 # The loader, keywords, the error type, and its message after "to_tensorflow: ".
 REFUSED = [
@@ -73,17 +73,17 @@ REFUSED = [
     (3, {}, TypeError, f"{NO_LOADER} int"),
     (pinfeed.functional.pad([[1], [2, 3]]), {}, TypeError, f"{NO_LOADER} Padded"),
     (TensorDataset(X), {}, TypeError, f"{NO_LOADER} TensorDataset; wrap it in a DataLoader"),
-    (iter([]), {}, ValueError, "loader must yield at least one batch, which determines the signature"),
+    (iter([]), {}, ValueError, "loader: expected at least one batch, which determines the signature"),
     ([{"a": None}], {}, ValueError, "expected at least one array in a batch, got none"),
     ([FIRST], {"in_memory": 1}, TypeError, "in_memory must be True or False, got 1"),
     ([FIRST], {"channels_last": 3}, TypeError, f"{CHANNELS} 3"),
     ([FIRST], {"channels_last": [1]}, TypeError, f"{CHANNELS} [1]"),
-    ([FIRST], {"channels_last": ["pair.2"]}, ValueError, "channels_last must name entries of a batch, ["),
-    ([FIRST], {"channels_last": "x"}, ValueError, "channels_last must name entries of at least 3 axes, (N, C, ...), got 'x' with"),
-    ([FIRST], {"channels_last": True}, ValueError, "channels_last=True needs an entry of uin"),
+    ([FIRST], {"channels_last": ["pair.2"]}, ValueError, "channels_last: expected entries of a batch, ["),
+    ([FIRST], {"channels_last": "x"}, ValueError, "channels_last: expected entries of at least 3 axes, (N, C, ...), got 'x' with"),
+    ([FIRST], {"channels_last": True}, ValueError, "channels_last=True: expected an entry of uin"),
     ([FIRST], {"signature": 3}, TypeError, f"signature: {SPEC} 3"),
     ([FIRST], {"signature": {"x": X}}, TypeError, f"signature['x']: {SPEC}"),
-    ([FIRST], {"signature": 3, "in_memory": True}, ValueError, "signature must be None with in_memory"),
+    ([FIRST], {"signature": 3, "in_memory": True}, ValueError, "signature: expected None with in_memory"),
     # Entries that TensorFlow doesn't support.
     ([{"a": [object()]}], {}, TypeError, "entry ['a'][0] of batch 0: expected a tensor, an ndarray"),
     ([[]], {}, TypeError, f"{ENTRY} of them, got an empty list; leave it out"),

@@ -25,9 +25,9 @@ def of(*samples, **options):
 
 # The path, the samples, and the message after "write_array: ".
 TYPES = [
-    ("x", {"samples": "text"}, "samples must be an iterable of samples, got str"),
-    ("x", {"samples": {"x": 1}}, r"samples must be .* got dict; to_numpy\(\[columns\], out=path"),
-    ("x", {"samples": 3}, "samples must be an iterable of samples, got int"),
+    ("x", {"samples": "text"}, "samples: expected an iterable of samples, got str"),
+    ("x", {"samples": {"x": 1}}, r"samples: .* got dict; to_numpy\(\[columns\], out=path"),
+    ("x", {"samples": 3}, "samples: expected an iterable of samples, got int"),
     ("x", {"samples": LOADER}, "expected samples, got a DataLoader, .*; to_numpy.loader, out=path"),
     ("x", of(LIST, dtype="S3"), "dtype must be a numeric or bool dtype of NumPy"),
     ("x.npy", of(1, 2.5), "sample 1: expected int64 like the first, got float32"),
@@ -51,13 +51,13 @@ TYPES = [
     ("x.npy", of(MASKED), "sample 0: .*mask"),
 ]  # fmt: skip
 VALUES = [
-    ("x", of(), "samples must yield at least one sample, got none"),
+    ("x", of(), "samples: expected at least one sample, got none"),
     ("x.npz", of(1), "ends in .npy, for one array, or the path of a directory, got .*npz'"),
     ("x", of([], []), "expected a sample that has a dtype, got empty lists only; set it with dtype="),
     ("x", of(LIST, 5), "sample 1: expected an array or a list of numbers, got a number; end the path"),
     ("x", of(np.float32(5)), "sample 0: expected an array or a list of numbers"),
-    ("x", of(LIST, dtype={"x": "u1"}), "dtype must name keys of the samples, got 'x', but sample 0 is not a dict"),
-    ("x", of({"x": 1}, dtype={"y": "u1"}), "dtype must name keys of the samples, got 'y', but sample 0 has the keys"),
+    ("x", of(LIST, dtype={"x": "u1"}), "dtype: expected keys of the samples, got 'x', but sample 0 is not a dict"),
+    ("x", of({"x": 1}, dtype={"y": "u1"}), "dtype: expected keys of the samples, got 'y', but sample 0 has the keys"),
     ("x.npy", of({"x": 1, "y": 2}), "a .npy file holds one array; pass the path of a directory"),
     ("x.npy", of({"x": LIST}, {"x": [1]}), r"entry \['x'\] of sample 1: a .npy file holds"),
     ("x", of({}), "expected a dict with at least one key"),

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from torch.utils.data import DataLoader
 
-from pinfeed.arguments import known_length, require_no_table, with_hints
+from pinfeed.arguments import Problem, known_length, require_no_table, with_hints
 from pinfeed.exports.to_numpy.batch_writer import BatchWriter
 from pinfeed.exports.to_numpy.storage import OutputFiles
 from pinfeed.exports.to_numpy.to_numpy import progress_bar
@@ -21,10 +21,7 @@ from pinfeed.imports import noted
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.sources.ragged_builder import SampleReader
 
-_ONE_SHAPE = (
-    "a .npy file holds samples of one shape; pass the path of a directory for samples of different "
-    "lengths"
-)
+_NUMBERS = "an array or a list of numbers"
 
 # Samples are written together, up to this number or these bytes.
 _SAMPLES = 4096
@@ -89,7 +86,7 @@ def write_array(
     """
     items, total = _iterable(samples), known_length(samples)
     if not isinstance(path, str | bytes | os.PathLike):
-        raise TypeError(f"write_array: path must be a path, got {type(path).__name__}")
+        raise TypeError(Problem("write_array: path", "a path", type(path).__name__))
     with contextlib.closing(OutputFiles(path, overwrite, "write_array")) as files:
         writer = BatchWriter("write_array", files, may_be_alike=True)
         entries = _Entries(files.is_file, dtype)
@@ -98,7 +95,7 @@ def write_array(
                 advance(writer.add(part), total)
                 del part  # so that its memory can serve for the next one
         if entries.is_empty:
-            raise ValueError("write_array: samples must yield at least one sample, got none")
+            raise ValueError(Problem("write_array: samples", "at least one sample", "none"))
         return writer.finish()
 
 
@@ -108,21 +105,18 @@ def _iterable(samples: Any) -> Iterable[Any]:
         length = known_length(samples)  # None for zarr's arrays
         return (samples[i] for i in range(samples.shape[0] if length is None else length))
     if isinstance(samples, str | bytes | Mapping) or not hasattr(samples, "__iter__"):
-        is_dict = isinstance(samples, Mapping)
-        hint = "; to_numpy([columns], out=path) writes a dict of columns" * is_dict
-        hint = hint or "; the path comes first: write_array(path, samples)" * isinstance(
-            samples, str
-        )
-        hint = hint or "; call it" * callable(samples)
-        raise TypeError(
-            f"write_array: samples must be an iterable of samples, got {type(samples).__name__}{hint}"
-        )
+        hint = "call it" if callable(samples) else ""
+        if isinstance(samples, Mapping):
+            hint = "to_numpy([columns], out=path) writes a dict of columns"
+        elif isinstance(samples, str):
+            hint = "the path comes first: write_array(path, samples)"
+        expected, got = "an iterable of samples", type(samples).__name__
+        raise TypeError(Problem("write_array: samples", expected, got, hint))
     loader = samples.loader if isinstance(samples, DeviceLoader) else samples
     if isinstance(loader, DataLoader) and loader.batch_sampler is not None:
-        raise TypeError(
-            f"write_array: expected samples, got a {type(samples).__name__}, which yields batches; "
-            "to_numpy(loader, out=path) writes them"
-        )
+        got = f"a {type(samples).__name__}, which yields batches"
+        hint = "to_numpy(loader, out=path) writes them"
+        raise TypeError(Problem("write_array", "samples", got, hint))
     return samples
 
 
@@ -164,17 +158,13 @@ class _Entries:
             self._begin(item)
         if isinstance(item, Mapping) != self._is_dict:
             expected = f"a dict of {list(self._entries)}" if self._is_dict else "a non-dict"
-            raise ValueError(
-                f"write_array: {where}: expected {expected} as in sample 0, "
-                f"got {type(item).__name__}"
-            )
+            expected, got = f"{expected} as in sample 0", type(item).__name__
+            raise ValueError(Problem(f"write_array: {where}", expected, got))
         if not self._is_dict:
             return [(self._entries[None], item, f"write_array: {where}")]
         if item.keys() != self._entries.keys():
-            raise ValueError(
-                f"write_array: {where}: expected the keys {list(self._entries)} as in sample 0, "
-                f"got {list(item)}"
-            )
+            expected = f"the keys {list(self._entries)} as in sample 0"
+            raise ValueError(Problem(f"write_array: {where}", expected, str(list(item))))
         return [
             (entry, item[key], f"write_array: entry [{key!r}] of {where}")
             for key, entry in self._entries.items()
@@ -187,15 +177,13 @@ class _Entries:
         dtypes = self._dtype if by_key else dict.fromkeys(keys, self._dtype)
         for key in dtypes:
             if key not in keys:
-                difference = f"has the keys {keys}" if self._is_dict else "is not a dict"
-                raise ValueError(
-                    f"write_array: dtype must name keys of the samples, got {key!r}, but sample 0 "
-                    f"{difference}"
-                )
+                sample = f"sample 0 {f'has the keys {keys}' if self._is_dict else 'is not a dict'}"
+                got = f"{key!r}, but {sample}"
+                raise ValueError(Problem("write_array: dtype", "keys of the samples", got))
         if not self._is_dict:
             self._entries[None] = _Entry(self._dtype, self._is_file, takes_numbers=self._is_file)
         elif not keys:
-            raise ValueError("write_array: expected a dict with at least one key, got an empty one")
+            raise ValueError(Problem("write_array", "a dict with at least one key", "an empty one"))
         for key in keys:
             self._entries[key] = _Entry(dtypes.get(key), self._is_file, takes_numbers=True)
 
@@ -223,24 +211,20 @@ class _Entry:
             return len(sample)
         if isinstance(sample, str | bytes) or self._strings is not None:
             kind = "numbers" if self._strings is None else "a string"
-            raise TypeError(
-                f"{where}: expected {kind} like the samples before, got {type(sample).__name__}; "
-                "put numbers and strings into separate entries; an empty string is ''"
-            )
+            hint = "put numbers and strings into separate entries; an empty string is ''"
+            expected = f"{kind} like the samples before"
+            raise TypeError(Problem(where, expected, type(sample).__name__, hint))
         if isinstance(sample, tuple):
-            raise TypeError(
-                f"{where}: expected an array or a list of numbers, got a {type(sample).__name__}, "
-                "which could be either or hold several arrays; make it a list, or a dict of arrays"
-            )
+            got = f"a {type(sample).__name__}, which could be either or hold several arrays"
+            raise TypeError(Problem(where, _NUMBERS, got, "make it a list, or a dict of arrays"))
         if not self._is_file and self._shape != () and self._reader.is_empty(sample):
             self._takes_numbers = False
             self._lengths.append(0)  # of any dtype and shape
             return 0
         if isinstance(sample, list) and sample and isinstance(sample[0], str | bytes):
-            raise TypeError(
-                f"{where}: expected a string, an array or a list of numbers, got a list of "
-                f"{type(sample[0]).__name__}; json.dumps(strings) converts a list to one string"
-            )
+            got = f"a list of {type(sample[0]).__name__}"
+            hint = "json.dumps(strings) converts a list to one string"
+            raise TypeError(Problem(where, f"a string, {_NUMBERS}", got, hint))
         _require_no_palette(sample, where)
         array = np.array(self._reader.read(sample, where))  # the source may reuse its memory
         self._check(array.shape, where)
@@ -255,10 +239,9 @@ class _Entry:
             return strings
         self._reader.settle_dtype("write_array: an empty sample")
         if self._reader.dtype is None:
-            raise ValueError(
-                "write_array: expected a sample that has a dtype, got empty lists only; set it "
-                "with dtype="
-            )
+            expected = "a sample that has a dtype"
+            hint = "set it with dtype="
+            raise ValueError(Problem("write_array", expected, "empty lists only", hint))
         arrays, lengths, self._waiting, self._lengths = self._waiting, self._lengths, [], []
         if self._is_file or self._shape == ():
             return np.stack(arrays)
@@ -269,25 +252,22 @@ class _Entry:
     def _check(self, shape: tuple[int, ...], where: str) -> None:
         """Raises if a shape does not fit the first sample's."""
         if not shape and not self._takes_numbers:
-            raise ValueError(
-                f"{where}: expected an array or a list of numbers, got a number; end the "
-                "path in .npy, or pass dicts"
-            )
+            hint = "end the path in .npy, or pass dicts"
+            raise ValueError(Problem(where, _NUMBERS, "a number", hint))
         first = shape if self._shape is None else self._shape
         self._shape = first
         if len(shape) != len(first) or shape[1:] != first[1:]:
             hint = "only the first axis may differ"
             if len(first) in (2, 3) and len(shape) == len(first):
                 hint += "; resize images to one size, or write the bytes of their files"
-            raise ValueError(f"{where}: expected shape {first} as in sample 0, got {shape}; {hint}")
+            raise ValueError(Problem(where, f"shape {first} as in sample 0", str(shape), hint))
         if self._is_file and shape != first:
-            raise ValueError(f"{where}: {_ONE_SHAPE}")
+            hint = "pass the path of a directory for samples of different lengths"
+            raise ValueError(Problem(where, "a .npy file holds samples of one shape", hint=hint))
 
 
 def _require_no_palette(sample: Any, where: str) -> None:
     pil = sys.modules.get("PIL.Image")  # imported if the sample is a PIL image
     if pil is not None and isinstance(sample, pil.Image) and sample.mode in ("P", "PA"):
-        raise TypeError(
-            f"{where}: expected a PIL image without a palette, got mode {sample.mode!r}; convert it "
-            "with .convert('RGB')"
-        )
+        expected, got = "a PIL image without a palette", f"mode {sample.mode!r}"
+        raise TypeError(Problem(where, expected, got, "convert it with .convert('RGB')"))

@@ -113,10 +113,12 @@ class BatchWriter:
         """Returns the result, and commits its files."""
         self._flush()
         if self._batches == 0:
-            raise ValueError(
-                f"{self._function}: loader must yield at least one batch, got none; check whether its "
-                "dataset is empty, drop_last drops all samples, or a generator is exhausted"
+            hint = (
+                "check whether its dataset is empty, drop_last drops all samples, or a generator is "
+                "exhausted"
             )
+            subject = f"{self._function}: loader"
+            raise ValueError(Problem(subject, "at least one batch", "none", hint))
         if self._files is not None:
             for column in self._array_columns():
                 column.finish()
@@ -202,9 +204,8 @@ class BatchWriter:
         names = [_entry_name(steps) for steps in entries_by_path]
         for name in self._dtypes:
             if name is not None and name not in names:
-                raise ValueError(
-                    f"{self._function}: dtype must name entries of a batch, {names}, got {name!r}"
-                )
+                expected = f"entries of a batch, {names}"
+                raise ValueError(Problem(f"{self._function}: dtype", expected, repr(name)))
 
     def _dtype_of(self, steps: tuple[str, ...], entry: Any) -> np.dtype[Any] | None:
         """Returns the dtype of an entry; a dtype of all numbers does not apply to, for example, dates."""

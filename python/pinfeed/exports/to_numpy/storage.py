@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pinfeed import _core
+from pinfeed.arguments import Problem
 from pinfeed.files.atomic import AtomicWrite
 from pinfeed.files.npy import NpyFile, NpyHeader
 from pinfeed.limits import free_memory
@@ -139,10 +140,9 @@ class OutputFiles:
     def __init__(self, path: str | os.PathLike[str], overwrite: bool, name: str) -> None:
         real = os.path.realpath(os.fsdecode(path))
         if real.endswith(".npz"):
-            raise ValueError(
-                f"{name}: expected a path that ends in .npy, for one array, or the path of a directory, got "
-                f"{os.fsdecode(path)!r}; np.savez writes .npz files"
-            )
+            expected = "a path that ends in .npy, for one array, or the path of a directory"
+            hint = "np.savez writes .npz files"
+            raise ValueError(Problem(name, expected, repr(os.fsdecode(path)), hint))
         self.is_file = real.endswith(".npy")
         self._write = AtomicWrite(
             path, is_file=self.is_file, overwrite=overwrite, is_own=_holds_arrays, name=name
@@ -160,7 +160,8 @@ class OutputFiles:
             name, hint = _file_name(steps), "rename a key"
         for file in (name, f"{name}.npy"):  # the first is a RaggedArray's directory
             if file in self._names:
-                raise ValueError(f"{where}: another entry is already written to {file}; {hint}")
+                wrong = f"another entry is already written to {file}"
+                raise ValueError(Problem(where, wrong, hint=hint))
             self._names.add(file)
         return name
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset
 
-from pinfeed.arguments import known_length, positive_integer, with_hints
+from pinfeed.arguments import Problem, known_length, positive_integer, with_hints
 from pinfeed.exports.to_numpy.batch_writer import BatchWriter
 from pinfeed.exports.to_numpy.storage import SMALL, OutputFiles
 from pinfeed.functional.sequences import JaggedBatch, Padded
@@ -136,10 +136,11 @@ def to_numpy(
 def _check_options(loader: Any, out: Any, max_samples: Any) -> None:
     require_loader(loader, "to_numpy")
     if not isinstance(out, str | os.PathLike | None):
-        raise TypeError(f"to_numpy: out must be a path or None, got {type(out).__name__}")
+        raise TypeError(Problem("to_numpy: out", "a path or None", type(out).__name__))
     limit = positive_integer(max_samples, "to_numpy: max_samples")
     if limit is None and isinstance(loader, itertools.cycle):
-        raise ValueError("to_numpy: loader must end, got an infinite one; pass max_samples=")
+        expected, hint = "one that ends", "pass max_samples="
+        raise ValueError(Problem("to_numpy: loader", expected, "an infinite one", hint))
 
 
 def _joined(batches: Any) -> npt.NDArray[Any] | None:
@@ -165,14 +166,11 @@ def _joined(batches: Any) -> npt.NDArray[Any] | None:
 def require_loader(loader: Any, function: str) -> None:
     """Raises TypeError for a single batch, or an object that can't be iterated."""
     if isinstance(loader, _BATCHES) or not hasattr(loader, "__iter__"):
-        hint = (
-            "; wrap it in a DataLoader"
-            if isinstance(loader, Dataset)
-            else "; pass a DataLoader or a list of batches"
-        )
-        raise TypeError(
-            f"{function}: loader must be an iterable of batches, got {type(loader).__name__}{hint}"
-        )
+        hint = "pass a DataLoader or a list of batches"
+        if isinstance(loader, Dataset):
+            hint = "wrap it in a DataLoader"
+        got = type(loader).__name__
+        raise TypeError(Problem(f"{function}: loader", "an iterable of batches", got, hint))
 
 
 def planned_batches(loader: Any) -> int | None:

@@ -136,11 +136,12 @@ def _moved(channels_last: bool | str | Iterable[str], specs: Mapping[Steps, Any]
     """Returns the entries whose channels move from axis 1 to the end: all images, named ones, or none."""
     by_name = {".".join(steps): steps for steps, spec in specs.items() if spec is not None}
     if not by_name:
-        raise ValueError("to_tensorflow: expected at least one array in a batch, got none")
+        raise ValueError(Problem("to_tensorflow", "at least one array in a batch", "none"))
     ranks = {
         steps: (spec.shape.rank or 0) if isinstance(spec, tf.TensorSpec) else 0
         for steps, spec in specs.items()
     }
+    subject = "to_tensorflow: channels_last"
     if channels_last is True:
         images = {
             steps
@@ -148,27 +149,20 @@ def _moved(channels_last: bool | str | Iterable[str], specs: Mapping[Steps, Any]
             if ranks[steps] == 4 and (spec.dtype.is_floating or spec.dtype == tf.uint8)
         }
         if not images:
-            raise ValueError(
-                "to_tensorflow: channels_last=True needs an entry of uint8 or floats with 4 axes, got none; pass "
-                "names of entries, or leave it out"
-            )
+            expected = "an entry of uint8 or floats with 4 axes"
+            hint = "pass names of entries, or leave it out"
+            raise ValueError(Problem(f"{subject}=True", expected, "none", hint))
         return images
     names = [channels_last] if isinstance(channels_last, str) else channels_last or []
     if not isinstance(names, Iterable) or not all(isinstance(name, str) for name in names):
-        raise TypeError(
-            "to_tensorflow: channels_last must be True, False, or names of entries, "
-            f"got {channels_last!r}"
-        )
+        raise TypeError(Problem(subject, "True, False, or names of entries", repr(channels_last)))
     for name in names:
         if name not in by_name:
-            raise ValueError(
-                f"to_tensorflow: channels_last must name entries of a batch, {list(by_name)}, got {name!r}"
-            )
+            raise ValueError(Problem(subject, f"entries of a batch, {list(by_name)}", repr(name)))
         if ranks[by_name[name]] < 3:
-            raise ValueError(
-                f"to_tensorflow: channels_last must name entries of at least 3 axes, (N, C, ...), got {name!r} "
-                f"with {ranks[by_name[name]]}; leave it out"
-            )
+            expected, hint = "entries of at least 3 axes, (N, C, ...)", "leave it out"
+            got = f"{name!r} with {ranks[by_name[name]]}"
+            raise ValueError(Problem(subject, expected, got, hint))
     return {by_name[name] for name in names}
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch.utils.data import IterableDataset
 
-from pinfeed.arguments import known_length, require_flags
+from pinfeed.arguments import Problem, known_length, require_flags
 from pinfeed.exports.to_numpy.to_numpy import require_loader, to_numpy
 from pinfeed.imports import import_extra
 
@@ -95,10 +95,9 @@ def to_tensorflow(
 
     if in_memory:
         if signature is not None:
-            raise ValueError(
-                "to_tensorflow: signature must be None with in_memory=True, which reads all batches first; "
-                "leave it out"
-            )
+            expected = "None with in_memory=True, which reads all batches first"
+            got, hint = type(signature).__name__, "leave it out"
+            raise ValueError(Problem("to_tensorflow: signature", expected, got, hint))
         arrays = to_numpy(loader)
         whole = Signature.of_batch(arrays, {}, channels_last)
         return tf.data.Dataset.from_tensor_slices(whole.element(*whole.arrays(arrays, 0)))
@@ -145,10 +144,9 @@ class _Passes:
             # Unlike an iterator of the list, `pop` drops its reference to the batch.
             self._first.append(itertools.chain(map([batch].pop, [0]), rest))
             return batch
-        raise ValueError(
-            "to_tensorflow: loader must yield at least one batch, which determines the signature, got none; "
-            "pass signature=, nested like a batch, with a tf.TensorSpec for each array"
-        )
+        expected = "at least one batch, which determines the signature"
+        hint = "pass signature=, nested like a batch, with a tf.TensorSpec for each array"
+        raise ValueError(Problem("to_tensorflow: loader", expected, "none", hint))
 
     def begin(self) -> Iterator[Any]:
         """Begins the next pass; raises RuntimeError if the loader can't begin again."""
