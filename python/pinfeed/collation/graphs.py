@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pinfeed.collation.sample_entries import FieldEntry, field_entries
+from pinfeed.collation.sample_entries import FieldEntry
 from pinfeed.fields.jagged import Jagged
-from pinfeed.structure import is_container, parts
 
-_SAMPLES = 256  # to check
 _FEW_EDGES = 5  # or fewer columns can be the columns of records, such as (begin, end, class)
 _FEW_NODES = 8  # fewer can be the number of classes
 _NODE_COUNT = re.compile("node|atom|vert", re.IGNORECASE)
 _CLASSES = re.compile("label|class|categor|target|(?<![a-z])tags?(?![a-z])", re.IGNORECASE)
 
 
-def warn_of_edges(fields: Any, samples: Sequence[Any]) -> None:
+def warn_of_edges(samples: Iterable[list[FieldEntry]]) -> None:
     """Warns about entries of shape (2, E) that hold pairs of rows of another entry.
 
     `Jagged` joins samples along axis 0. If E is the same in all B samples, edges of shape (2, E) would
@@ -29,19 +27,15 @@ def warn_of_edges(fields: Any, samples: Sequence[Any]) -> None:
     keys can be anything. Other arrays are hardly ever taken for edges. A few directed edges among many nodes
     are not recognized if all samples have the same number of nodes.
 
-    Args:
-        fields: Fields of the `Collate`.
-        samples: Samples of a batch.
+    ``samples`` has the entries of each sample.
     """
-    if not _has_jagged(fields):
-        return
-    rows = [
-        {entry.path: entry for entry in field_entries(fields, samples[position], "", "", "")}
-        for position in range(min(len(samples), _SAMPLES))
-    ]
+    rows: list[dict[str, FieldEntry]] = []
+    for entries in samples:
+        if not rows and not any(map(_is_jagged, entries)):
+            return
+        rows.append({entry.path: entry for entry in entries})
     for path, entry in rows[0].items():
-        is_jagged = any(isinstance(field, Jagged) for _, field in entry.fields)
-        if not is_jagged or _CLASSES.search(entry.key):
+        if not _is_jagged(entry) or _CLASSES.search(entry.key):
             continue
         pairs = [_pairs(row.get(path)) for row in rows]
         edges = [pair for pair in pairs if pair is not None]
@@ -51,8 +45,7 @@ def warn_of_edges(fields: Any, samples: Sequence[Any]) -> None:
             if other == path or sibling.parent != entry.parent:
                 continue
             counts = [_nodes(row.get(other)) for row in rows]
-            is_jagged = any(isinstance(field, Jagged) for _, field in sibling.fields)
-            if None not in counts and _are_edges(edges, np.array(counts, np.int64), is_jagged):
+            if None not in counts and _are_edges(edges, np.array(counts), _is_jagged(sibling)):
                 warnings.warn(
                     f"Collate: entry {path}: integers of shape {edges[0].shape} look like edges, because all "
                     f"are below the number of nodes in {other}; Jagged() joins samples along axis 0, so pass "
@@ -62,10 +55,8 @@ def warn_of_edges(fields: Any, samples: Sequence[Any]) -> None:
                 break
 
 
-def _has_jagged(fields: Any) -> bool:
-    if is_container(fields):
-        return any(_has_jagged(part) for part in parts(fields))
-    return isinstance(fields, Jagged)
+def _is_jagged(entry: FieldEntry) -> bool:
+    return any(isinstance(field, Jagged) for _, field in entry.fields)
 
 
 def _pairs(entry: FieldEntry | None) -> npt.NDArray[Any] | None:

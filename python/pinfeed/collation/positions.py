@@ -41,6 +41,7 @@ class Found(NamedTuple):
     kind: str  # "boxes" or "points"
     hint: str
     is_sure: bool = True
+    keeping: str = "Stack() or Keep()"  # fields that leave the entry as it is
 
 
 def find_positions(

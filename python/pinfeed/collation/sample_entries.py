@@ -35,10 +35,15 @@ class FieldEntry(NamedTuple):
     value: Any  # value in the sample
 
 
-def field_entries(
+def sample_entries(fields: Any, sample: Any) -> list[FieldEntry]:
+    """Returns the entries of a sample; ``fields`` are those of the `Collate`."""
+    return list(_entries(fields, sample, "", "", ""))
+
+
+def _entries(
     fields: Any, node: Any, path: str, parent: str, key: str, from_key: Sequence[Any] = ()
 ) -> Iterator[FieldEntry]:
-    """Yields the entries of a sample; ``from_key`` has the `Field.from_key` fields that read this node."""
+    """Yields the entries of a node; ``from_key`` has the `Field.from_key` fields that read it."""
     if isinstance(fields, Field):
         yield FieldEntry(path, parent, key, ((key, fields), *from_key), node)
     elif from_key or not is_container(node) or as_numbers(node) is not None:
@@ -54,7 +59,7 @@ def field_entries(
         for name, (step, child) in zip(keys, children(node), strict=True):
             of = [(k, f) for k, f in below if isinstance(f, Field) and f.source == name is not None]
             name = name if isinstance(name, str) else step[1:] if step[0] == "." else key
-            yield from field_entries(by_step.get(step), child, path + step, path, name, of)
+            yield from _entries(by_step.get(step), child, path + step, path, name, of)
 
 
 def as_numbers(value: Any) -> Any:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,8 @@ from pinfeed.collation.sample_entries import (
     SPREAD,
     FieldEntry,
     as_numbers,
-    field_entries,
     is_encoded,
+    sample_entries,
     spread_names,
 )
 from pinfeed.fields.field import Field
@@ -60,7 +61,6 @@ SAMPLES = 256
 # Number of masks to check, and the maximum number of classes; photos have more values.
 _MASKS_READ, _MAX_CLASSES = 8, 32
 _MAX_IDS = 65535  # of objects
-_SMALLER = "a smaller map"
 # Number of polygons of a sample to check, and of their points.
 _OUTLINES_READ, _POINTS_READ = 8, 64
 
@@ -79,25 +79,28 @@ class FirstSamples:
 
         ``is_known``: whether samples of this structure were checked before.
         """
-        fields = self._fields
-        if is_known:
-            self._left = require_transformed(fields, samples, self._left)
-            self._left_to_check -= len(samples)
-            return self._left == set() or self._left_to_check <= 0
-        self._left = require_transformed(fields, samples)
-        self._left_to_check = SAMPLES - len(samples)
-        warn_of_blended(fields, samples)
-        warn_of_edges(fields, samples)
+        walk = functools.cache(lambda position: sample_entries(self._fields, samples[position]))
+
+        def first(count: int) -> Iterator[list[FieldEntry]]:
+            return map(walk, range(min(count, len(samples))))
+
+        if not is_known:
+            self._left, self._left_to_check = None, SAMPLES
+        self._left = require_transformed(first(SAMPLES), self._left)
+        self._left_to_check -= len(samples)
+        if not is_known:
+            warn_of_blended(first(_MASKS_READ))
+            warn_of_edges(first(SAMPLES))
         if self._is_first:
             self._is_first = False
-            for entry in field_entries(fields, samples[0], "", "", ""):
+            for entry in walk(0):
                 if not entry.fields and warn_of_stacked_row(entry.value, entry.path):
                     break
         return self._left == set() or self._left_to_check <= 0
 
 
 def require_transformed(
-    fields: Any, samples: Sequence[Any], left: set[str] | None = None
+    samples: Iterable[list[FieldEntry]], left: set[str] | None
 ) -> set[str] | None:
     """Raises ValueError for an entry that should be transformed with an image, and is not.
 
@@ -107,8 +110,7 @@ def require_transformed(
     boxes and points cause a warning.
 
     Args:
-        fields: Fields of the `Collate`.
-        samples: Samples of a batch.
+        samples: Entries of each sample.
         left: Paths of the entries to check; None: all.
 
     Returns:
@@ -119,9 +121,8 @@ def require_transformed(
     empty: set[str] = set()
     filled: set[str] = set()
     unnamed: dict[str, list[tuple[FieldEntry, list[FieldEntry], Any]]] = {}
-    is_changed = len(samples) == 0
-    for position in range(min(len(samples), SAMPLES)):
-        entries = list(field_entries(fields, samples[position], "", "", ""))
+    is_changed = False
+    for entries in samples:
         images = [
             (entry, key, field)
             for entry in entries
@@ -160,15 +161,14 @@ def require_transformed(
     return (empty if left is None else left) - filled
 
 
-def warn_of_blended(fields: Any, samples: Sequence[Any]) -> None:
+def warn_of_blended(samples: Iterable[list[FieldEntry]]) -> None:
     """Warns about class masks that are resized like images: by name, or beside an image of their size."""
     masks: dict[str, tuple[Image, bool, set[Any]]] = {}
     images: set[str] = set()
-    for position in range(min(len(samples), _MASKS_READ)):
-        entries = list(field_entries(fields, samples[position], "", "", ""))
-        if not any(isinstance(field, Image) for entry in entries for _, field in entry.fields):
-            return
+    for entries in samples:
         sizes = [(e, f, _size(e.value, f)) for e in entries for _, f in e.fields]
+        if not any(isinstance(field, Image) for _, field, _ in sizes):
+            return
         for entry, field, size in sizes:
             is_beside = any(other.path != entry.path and of == size for other, _, of in sizes)
             is_named = bool(_CLASSES.search(entry.key))
@@ -185,16 +185,12 @@ def warn_of_blended(fields: Any, samples: Sequence[Any]) -> None:
         # Blending a mask of one class into a soft mask can be intended.
         if len(classes) > 1 and len(classes - {0, 255}) > (field.interpolation is not None):
             first = sorted(classes, key=lambda one: one if isinstance(one, tuple) else (one,))[:4]
-            text = f"looks like a mask of classes {first}"
-            hint = "Mask() keeps classes"
+            text = f"Collate: entry {path} looks like a mask of classes {first}, and {field!r} "
+            text += "interpolates between classes; Mask() keeps classes"
             if isinstance(next(iter(classes)), tuple):
-                conversion = "(mask[:, :, None] == colors).all(-1).argmax(-1)"
-                hint = f"Mask() keeps classes; {conversion} converts colors to them"
-            hint += "; if these are not classes, pass mean=0" * field.dtype.is_floating_point
-            warnings.warn(
-                f"Collate: entry {path} {text}, and {field!r} interpolates between classes; {hint}",
-                stacklevel=2,
-            )
+                text += "; (mask[:, :, None] == colors).all(-1).argmax(-1) converts colors to them"
+            text += "; if these are not classes, pass mean=0" * field.dtype.is_floating_point
+            warnings.warn(text, stacklevel=2)
 
 
 def _blends(field: Image) -> bool:
@@ -291,10 +287,15 @@ def _problem_of_positions(
         return None
     entry, entries, (image, key, field) = seen[-1]
     moves_fractions = not all(isinstance(step, Resize) for step in field.geometry.steps)
-    of_image = "" if key in ("image", "") else repr(key)
     is_named = any(has_name(step, _POINTS) for step in re.findall(r"\['(.*?)'\]", entry.path))
-    what = find_positions(entry.key, arrays, sizes, of_image, moves_fractions, is_named)
-    return what and _problem(entry, entries, image, key, field, what)
+    of_image = _argument(key)
+    found = find_positions(entry.key, arrays, sizes, of_image, moves_fractions, is_named)
+    return found and _problem(entry, entries, image, key, field, found)
+
+
+def _argument(key: Any) -> str:
+    """Returns the argument for the key of an image in hints; empty for the default."""
+    return "" if key in ("image", "") else repr(key)
 
 
 def _problem(
@@ -307,29 +308,26 @@ def _problem(
 ) -> tuple[Problem, bool] | None:
     """Returns the problem of an entry beside an image, and whether it is certainly an error."""
     others = [other for _, other in entry.fields]
-    array, size = as_numbers(entry.value), _size(image.value, field)
-    if any(isinstance(f, Pad) and f.like for f in others) or _is_of_tokens(entry, entries):
+    size, steps = _size(image.value, field), field.geometry.steps if field.geometry else ()
+    if size is None or entry.path == image.path or _is_of_tokens(entry, entries):
         return None
-    if size is None or field.geometry is None or entry.path == image.path:
-        return None
-    is_random = any(step.is_random for step in field.geometry.steps)
-    is_moved = is_random or any(isinstance(step, Flip) for step in field.geometry.steps)
-    name = "" if key in ("image", "") else repr(key)
-    kind, fix, is_sure = found or (*_nested_kind(entry, image, size, name), True)
-    is_nested = bool(kind) and found is None
-    is_mask = not kind and is_moved and all(_is_still_mask(f, entry) for f in others)
+    is_random = any(step.is_random for step in steps)
+    is_moved = is_random or any(isinstance(step, Flip) for step in steps)
+    found = found or _nested(entry, image, size, _argument(key))
+    is_mask = not found and is_moved and all(_is_still_mask(f, entry) for f in others)
+    array = as_numbers(entry.value)
     if is_mask and others and _size(entry.value, others[0]) == size:
         array = np.broadcast_to(np.uint8(0), size)  # stands for PIL images too
-    elif (array is None and not kind) or any(
-        isinstance(f, Keep | Image | Patches | Target) for f in others
+    elif any(isinstance(f, Keep | Image | Patches | Target) for f in others):
+        return None
+    if found is None and array is not None:
+        found = _kind(array, entry.key, size, _argument(key))
+    # Stack() can be a table column; Jagged() and Pad() are for objects.
+    if found is None or (
+        others and (isinstance(others[0], Stack) or found.kind == "another image")
     ):
         return None
-    if not kind:
-        kind, fix = _kind(array, entry.key, size, name)
-    if not kind:
-        return None
-    if others and (isinstance(others[0], Stack) or kind == "another image"):
-        return None  # Stack() can be a table column; Jagged() and Pad() are for objects
+    kind, fix, is_sure, keeping = found
     if kind in ("a mask", "another image") and has_name(entry.key, _VECTORS):
         fix = "if its values are vectors or disparities, they change with the geometry too: transform "
         fix += "both in the dataset"
@@ -343,15 +341,16 @@ def _problem(
         fix = f'put both in one dict, such as {{"image": image, **target}}, and {fix}'
     text = f"looks like {kind} for the image in {image.path}, which augment= transforms"
     text += f" and {others[0]!r} does not" if others else ""
-    hint = f"{fix}; {'' if is_nested else 'Stack() or '}Keep() leaves the entry as it is"
+    hint = f"{fix}; {keeping} leaves the entry as it is"
     problem = Problem("", f"Collate: entry {entry.path} {text}", hint=hint)
-    return problem, is_sure and kind != _SMALLER and (is_random or not others)
+    return problem, is_sure and (is_random or not others)
 
 
 def _is_of_tokens(entry: FieldEntry, entries: Sequence[FieldEntry]) -> bool:
     """Whether an entry has one row per token, such as the word boxes of layout models."""
     lengths = [known_length(e.value) for e in entries if e.key == "input_ids"]
-    return known_length(entry.value) in lengths
+    is_like = any(isinstance(field, Pad) and field.like for _, field in entry.fields)
+    return is_like or known_length(entry.value) in lengths
 
 
 def _is_still_mask(field: Field, entry: FieldEntry) -> bool:
@@ -385,8 +384,11 @@ def _size(image: Any, field: Field) -> tuple[int, int] | None:
     return size[::-1] if isinstance(size, tuple) and len(size) == 2 else None
 
 
-def _kind(array: Any, key: str, size: tuple[int, int], image: str) -> tuple[str, str]:
-    """Returns what an array looks like beside an image of this size, and the hint; empty if nothing."""
+def _kind(array: Any, key: str, size: tuple[int, int], image: str) -> Found | None:
+    """Returns what an array looks like beside an image of this size; None if nothing.
+
+    ``image``: argument of the field in hints.
+    """
     shape = tuple(array.shape)
     is_empty = shape == (0,)
     columns = {1: (4, 5), 2: (4, 5, 6)}.get(len(shape), ())  # also scores and classes
@@ -394,89 +396,84 @@ def _kind(array: Any, key: str, size: tuple[int, int], image: str) -> tuple[str,
         suffix = "" if is_empty or (len(shape) == 2 and shape[1] == 4) else " of shape (n, 4)"
         rotated = f"use Points({image}) for the corners (n, 4, 2) of rotated boxes"
         if shape[-1] > 4 and _ROTATED.search(key):
-            return "rotated boxes", f"{rotated} to transform them too"
+            return Found("rotated boxes", f"{rotated} to transform them too")
         more = f", with [:, 4:] as their labels; {rotated}" if shape[-1] > 4 else ""
-        return "boxes", f"use Boxes({image}) to transform boxes{suffix} too{more}"
+        return Found("boxes", f"use Boxes({image}) to transform boxes{suffix} too{more}")
     is_named = has_name(key, _POINTS)
     is_of_corners = len(shape) == 3 and shape[1:] == (4, 2) and has_name(key, _BOXES)
     if (is_named and is_empty) or ((is_named or is_of_corners) and _are_points(array, size)):
-        return "points", f"use Points({image}) to transform points too"
+        return Found("points", f"use Points({image}) to transform points too")
     # Rows as COCO and CelebA have them; no angles, no flags.
     is_row = len(shape) in (1, 2) and shape[-1] >= 6 and array.size and array.max() > np.pi
     for width in (3, 2) if has_name(key, _POINTS) and is_row else ():
         if shape[-1] % width == 0 and _are_points(np.asarray(array).reshape(-1, width), size):
             rows = f"(-1, {width})" if len(shape) == 1 else f"(-1, {shape[1] // width}, {width})"
-            return "points", f"use Points({image}) to transform np.reshape({key}, {rows}) too"
-    is_float = "float" in str(array.dtype)
+            return Found(
+                "points", f"use Points({image}) to transform np.reshape({key}, {rows}) too"
+            )
+    is_float = array.dtype.kind == "f"
     if is_float and size[0] == size[1] and not _MAPS.search(key):
-        return "", ""  # such as a square matrix of weights
+        return None  # such as a square matrix of weights
     if len(shape) == 3 and shape[1:] == size and not is_float:
         if are_classes(array):
-            return "a mask", f"use Mask({image}) to transform it too"
+            return Found("a mask", f"use Mask({image}) to transform it too")
         classes = f", or Mask({image}) for a mask of classes" if shape[0] == 1 else ""
-        return "masks", f"use InstanceMasks({image}) to transform masks too{classes}"
+        return Found("masks", f"use InstanceMasks({image}) to transform masks too{classes}")
     if shape == size or (shape == (*size, 1) and not is_float):
         field = f"Mask({image})"
         if is_float:
             kind = "nearest-exact" if _MASKS.search(key) else "bilinear"
             field = f'Image(input="HW", output="HW", interpolation="{kind}", augment=...)'
             field += " with the same geometry"
-        return "a mask", f"use {field} to transform it too"
+        return Found("a mask", f"use {field} to transform it too")
     if len(shape) == 3 and size in (shape[:2], shape[1:]):
         kind = "" if shape[:2] == size else 'input="CHW", '
         kind += 'interpolation="nearest-exact", ' if _MASKS.search(key) else ""
         field = f"Image({kind}augment=...)"
-        return "another image", f"use {field} with the same geometry to transform it too"
+        return Found("another image", f"use {field} with the same geometry to transform it too")
     planes = [shape[-2:], shape[:2]] if len(shape) in (2, 3) and _MAPS.search(key) else []
     if array.dtype.kind != "b" and any((h * k, w * k) == size for h, w in planes for k in (2, 4)):
         fix = "use Mask(), or Image() with the same geometry, to transform maps of the image's own size"
-        return _SMALLER, f"{fix}, and resize them afterwards"
-    return "", ""
+        return Found("a smaller map", f"{fix}, and resize them afterwards", is_sure=False)
+    return None
 
 
-def _nested_kind(
-    entry: FieldEntry, image: FieldEntry, size: tuple[int, int], name: str
-) -> tuple[str, str]:
-    """Returns the same as `_kind` for lists of masks, polygons, and masks in run-length encoding."""
-    value = entry.value
+def _nested(entry: FieldEntry, image: FieldEntry, size: tuple[int, int], name: str) -> Found | None:
+    """Returns the same as `_kind` for numbers of a dict, lists of masks, polygons, and encoded masks."""
+    value, found = entry.value, functools.partial(Found, keeping="Keep()")
     if image.path.startswith(entry.path):
-        return "", ""  # a list or a tuple with the image in it
-    field = f"use InstanceMasks({name})"
-    if isinstance(value, Mapping) and (names := spread_names(value, None)):
+        return None  # a list or a tuple with the image in it
+    masks = f"use InstanceMasks({name})"
+    if isinstance(value, Mapping):
+        if is_encoded(value) and tuple(value["size"]) == size:
+            fix = f"convert it with decode() of pycocotools.mask and {masks}"
+            return found("a mask in run-length encoding", fix)
+        if not (names := spread_names(value, None)):
+            return None
         form, numbers = SPREAD[names], np.array([[float(value[n]) for n in names]])
-        bounds = [(size[::-1]), (1, 1)]
         columns = f"[[{', '.join(names)}]] under a key of its own too"
+        bounds = [size[::-1], (1, 1)]
         if form and any(fits(numbers, np.array([one]), form).all() for one in bounds):
             options = ", ".join(filter(None, (name, f"format={form!r}" * (form != "xyxy"))))
-            return "boxes", f"use Boxes({options}) to transform {columns}"
-        if not form and has_name(entry.key, _POINTS) and (numbers >= 0).all():
-            is_inside = (numbers <= size[::-1]).all()
-            return "points" * bool(is_inside), f"use Points({name}) to transform {columns}"
-        return "", ""
-    if isinstance(value, Mapping):
-        is_of_image = is_encoded(value) and tuple(value["size"]) == size
-        kind = "a mask in run-length encoding" if is_of_image else ""
-        return kind, f"convert it with decode() of pycocotools.mask and {field}"
-    if isinstance(value, list | tuple) and value and {_plane_size(v) for v in value} == {size}:
-        fix = f"{field} to transform np.stack({entry.key or 'masks'}) too, "
-        return "masks", f"{fix}or Mask({name}) for a mask of classes under its own key"
-    if _are_outlines(value, entry.key, size):
-        fix = f"convert them to masks with annToMask() of pycocotools or PIL.ImageDraw and {field}, or "
+            return found("boxes", f"use Boxes({options}) to transform {columns}")
+        is_point = not form and has_name(entry.key, _POINTS)
+        if is_point and ((numbers >= 0) & (numbers <= size[::-1])).all():
+            return found("points", f"use Points({name}) to transform {columns}")
+    elif isinstance(value, list | tuple) and value and {_plane_size(v) for v in value} == {size}:
+        fix = f"{masks} to transform np.stack({entry.key or 'masks'}) too, "
+        return found("masks", f"{fix}or Mask({name}) for a mask of classes under its own key")
+    elif _are_outlines(value, entry.key, size):
+        fix = f"convert them to masks with annToMask() of pycocotools or PIL.ImageDraw and {masks}, or "
         fix += f"use Points({name}) for np.reshape(polygon, (-1, 2)) of a polygon under its own key"
-        return "polygons", fix
-    return "", ""
+        return found("polygons", fix)
+    return None
 
 
 def _plane_size(mask: Any) -> tuple[int, ...] | None:
     """Returns the height and width of a mask in a list."""
     if isinstance(mask, ARRAYS):
         return tuple(mask.shape) if "float" not in str(mask.dtype) else None
-    size = getattr(mask, "size", None)  # of PIL
-    return (
-        size[::-1]
-        if isinstance(size, tuple) and getattr(mask, "mode", "") in ("L", "P", "1")
-        else None
-    )
+    return mask.size[::-1] if getattr(mask, "mode", "") in ("L", "P", "1") else None  # of PIL
 
 
 def _are_outlines(value: Any, key: str, size: tuple[int, int]) -> bool:
