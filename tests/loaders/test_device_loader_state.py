@@ -96,33 +96,6 @@ def test_a_rank_without_batches_has_a_state():
     assert (list(resumed), resumed.batch_sampler.epoch) == ([], 2)
 
 
-@pytest.mark.parametrize("levels", [1, 2])
-@pytest.mark.parametrize("depth", [1, 5])
-@pytest.mark.parametrize("received", range(11))
-def test_the_state_counts_received_batches(received, depth, levels):
-    def wrapped(loader):
-        for _ in range(levels):
-            loader = on_cpu(loader, prefetch=depth)
-        return loader
-
-    batches = wrapped(Stateful())
-    assert batches.state_dict() == {"position": 0}
-    loop = iter(batches)
-    for i in range(received):
-        assert next(loop) == i
-    state = batches.state_dict()
-    assert state == {"position": received}
-    loop.close()
-    assert batches.state_dict() == state  # prefetched, and never received
-
-    resumed = wrapped(Stateful())
-    resumed.load_state_dict(state)
-    assert resumed.state_dict() == state
-    assert list(resumed) == list(range(received, 10))
-    assert resumed.state_dict() == {"position": 0}
-    assert list(resumed) == list(range(10))
-
-
 @pytest.mark.parametrize("received", [0, 5])
 def test_an_interrupt_during_the_first_batch_loses_no_batch(received):
     class Interrupted(torch.utils.data.Dataset):

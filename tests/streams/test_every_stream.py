@@ -127,6 +127,10 @@ def epochs(make, count, workers=0):
     return result
 
 
+def uneven_of(kind):
+    return next((name for name in ("drop", "repeat") if name in kind), "keep")
+
+
 def epoch_of(dataset):
     return getattr(dataset, "stream", dataset).epoch
 
@@ -141,7 +145,7 @@ def loader_of(dataset, workers, kind=DataLoader, **options):
 @every_stream
 @pytest.mark.parametrize(("world_size", "workers"), [(1, 0), (1, 3), (2, 0), (2, 2), (3, 3)])
 def test_each_sample_once_or_equal_counts(kind, world_size, workers):
-    uneven = next((name for name in ("drop", "repeat") if name in kind), "keep")
+    uneven = uneven_of(kind)
     by_reader = parts(STREAMS[kind], world_size, workers)
     assert by_reader == parts(STREAMS[kind], world_size, workers)
     times = Counter(itertools.chain(*itertools.chain(*by_reader.values())))
@@ -222,21 +226,32 @@ def test_copies_are_independent(kind):
 
 
 @every_stream
-def test_a_state_continues_a_pass(kind):
-    make = STREAMS[kind]
-    expected = epochs(make, 3)
-    for taken in (0, 1, 9, 23, COUNT):  # beyond the end, a state resumes with nothing
-        dataset = make()
-        dataset.set_epoch(1)
-        iterator = iter(dataset)
-        head = numbers(itertools.islice(iterator, taken))
-        state = json.loads(json.dumps(dataset.state_dict()))
-        resumed = make()
-        resumed.load_state_dict(state)
-        assert resumed.state_dict() == state
-        assert epoch_of(resumed) == 1
-        assert head + numbers(resumed) == expected[1]
-        assert numbers(resumed) == expected[2]
+@pytest.mark.parametrize(("rank", "world_size", "worker", "workers"), [(0, 1, 0, 0), (1, 2, 1, 2)])
+def test_a_state_continues_a_pass(kind, rank, world_size, worker, workers):
+    """If ranks get equally many samples, the state of any rank serves, as with Lightning, which saves rank 0's."""
+    make = functools.partial(STREAMS[kind], world_size=world_size)
+    saves = 0 if uneven_of(kind) != "keep" else rank
+    expected = [
+        [*itertools.chain(*parts(STREAMS[kind], world_size, workers, epoch)[rank, worker])]
+        for epoch in range(3)
+    ]
+    with as_worker(worker, workers) if workers else contextlib.nullcontext():
+        for taken in (0, 1, 9, 23, COUNT):  # beyond the end, a state resumes with nothing
+            saved, received = make(rank=saves), make(rank=rank)
+            for dataset in (saved, received):
+                dataset.set_epoch(1)
+            iterator, other = iter(saved), iter(received)
+            for _ in itertools.islice(iterator, taken):
+                pass
+            head = numbers(itertools.islice(other, taken))
+            state = json.loads(json.dumps(saved.state_dict()))
+            resumed = make(rank=rank)
+            resumed.load_state_dict(state)
+            own_rank = {"rank": rank} if "rank" in state else {}
+            assert resumed.state_dict() == state | own_rank
+            assert epoch_of(resumed) == 1
+            assert head + numbers(resumed) == expected[1]
+            assert numbers(resumed) == expected[2]
 
 
 @every_stream
@@ -307,15 +322,19 @@ def test_loaders_resume_with_the_remaining_samples(kind, workers, stays):
     assert heads[-1] == expected[1]
     over = copy.deepcopy(loader.state_dict())
     for taken in (3,) if workers else (0, 1, 5, -1):
-        for loader in (new_loader(), DeviceLoader(new_loader(), "cpu", prefetch=3)):
+        for loader in (
+            new_loader(),
+            DeviceLoader(DeviceLoader(new_loader(), "cpu"), "cpu", prefetch=3),
+        ):
             loader.load_state_dict(states[taken])
             assert heads[taken] + numbers(loader) == expected[1]
             assert numbers(loader) == expected[2]
     loader.load_state_dict([states[2]])  # a list, into a loader that has begun
     ahead = iter(loader)
     more = numbers(itertools.islice(ahead, 2))
-    state = loader.state_dict()
+    state = copy.deepcopy(loader.state_dict())
     ahead.close()
+    assert str(loader.state_dict()) == str(state)  # prefetched samples don't count
     for loaded, head, epoch in ((state, heads[2] + more, 1), (over, [], 2)):
         loader = new_loader()
         loader.load_state_dict(loaded)

@@ -155,20 +155,19 @@ class StreamDataset(IterableDataset[Any]):
 
     def _require_shuffling(self) -> None:
         """Raises ValueError for a seed without effect; warns if that is because there is one shard."""
-        if self.shuffle_buffer > 1 or (self.shuffle_buffer == 1 and self._source.shards > 1):
+        shards = self._source.shards
+        if self.shuffle_buffer > 1 or (self.shuffle_buffer == 1 and shards > 1):
             return
         hint = "shuffle_buffer=1000 shuffles within 1,000 samples"
-        if self._source.shards > 1:
+        if shards > 1:
             hint = "shuffle_buffer=1 shuffles the shards, and a larger one their samples too"
         message = (
-            "StreamDataset: seed must be None where nothing is shuffled, got "
-            f"{self.seed} with shuffle_buffer={self.shuffle_buffer}"
+            f"StreamDataset: seed must be None where nothing is shuffled, got {self.seed} with "
+            f"shuffle_buffer={self.shuffle_buffer} and {shards} shard{'s' * (shards > 1)}; {hint}"
         )
-        if self.shuffle_buffer == 0:
-            raise ValueError(f"{message}; {hint}")
-        if not self._source.has_shards:
-            raise ValueError(f"{message} and a source without shards; {hint}")
-        warnings.warn(f"{message} and one shard; {hint}", stacklevel=4)  # beyond with_hints
+        if self.shuffle_buffer == 0 or not self._source.has_shards:
+            raise ValueError(message)
+        warnings.warn(message, stacklevel=4)  # beyond with_hints
 
     @property
     def epoch(self) -> int:
