@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import torch
 
-from pinfeed.arguments import checked_integer
+from pinfeed.arguments import Problem, checked_integer
 
 #: How to give all ranks the same number of samples: repeat some, drop some, or don't.
 Uneven = Literal["repeat", "drop", "keep"]
@@ -58,6 +59,15 @@ def environment_ranks(name: str) -> tuple[int, int]:
             "or pass rank and world_size"
         )
     return rank, world_size
+
+
+def different_steps(name: str, positions: Iterable[tuple[int, str]]) -> ValueError:
+    """Returns the error of states that ranks saved after different steps, from each rank's position."""
+    texts = ", ".join(f"rank {rank} has {position}" for rank, position in positions)
+    text = f"the states of all ranks must be at the same step, but {texts}"
+    return ValueError(
+        Problem(name, text, hint="load states that all ranks saved after the same step")
+    )
 
 
 def ranks_on_this_machine() -> int:

@@ -120,7 +120,7 @@ TOKENS_OF = "expected a document's tokens"
 @pytest.mark.parametrize(
     ("samples", "options", "error", "words"),
     [
-        (DICTS, {}, TypeError, "key must be the key of the tokens, got None for samples with the keys ['tokens']; pass key="),
+        (DICTS, {}, TypeError, "key: expected the key of the tokens, got None for samples with the keys ['tokens']; pass key="),
         (DICTS, {"key": "ids"}, TypeError, f"{TOKENS_OF} under the key 'ids', got ['tokens']: 'ids'"),
         (DICTS, {"key": 0}, TypeError, f"{TOKENS_OF} under the key 0, got ['tokens']: 0"),
         ([1], {}, TypeError, f"{TOKENS_OF}, got int: object of type"),

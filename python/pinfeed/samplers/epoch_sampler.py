@@ -22,7 +22,7 @@ from pinfeed.arguments import (
     states_within,
 )
 from pinfeed.batches import IndexBatch
-from pinfeed.ranks import checked_ranks, is_accelerate_in_charge, ranks_now
+from pinfeed.ranks import checked_ranks, different_steps, is_accelerate_in_charge, ranks_now
 from pinfeed.samplers.epoch_clock import EpochClock
 
 
@@ -311,14 +311,8 @@ class EpochSampler(Sampler[Any]):
             return state
         positions = [(inner.get("epoch"), inner.get("consumed")) for inner in states]
         if len({*positions}) > 1:
-            descriptions = ", ".join(
-                f"rank {rank} has consumed {consumed} of epoch {epoch}"
-                for rank, (epoch, consumed) in enumerate(positions)
-            )
-            raise ValueError(
-                f"{self._name}: the states of all ranks must be at the same step, but {descriptions}; load states "
-                "that all ranks saved after the same step"
-            )
+            texts = [f"consumed {consumed} of epoch {epoch}" for epoch, consumed in positions]
+            raise different_steps(self._name, enumerate(texts))
         # The state of a loader with workers has the sampler's state from before the end of the loop.
         finished = is_finished(state) or all(inner["finished"] for inner in states)
         return states[0] | {"finished": finished}

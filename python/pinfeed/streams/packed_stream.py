@@ -10,7 +10,7 @@ from typing import Any, Literal
 from torch.utils.data import IterableDataset
 from typing_extensions import override
 
-from pinfeed.arguments import checked_integer, require_state, with_hints
+from pinfeed.arguments import Problem, checked_integer, require_state, with_hints
 from pinfeed.batches import SampleList
 from pinfeed.samplers.pack import PackSampler
 from pinfeed.streams.resharding import matching_state
@@ -194,24 +194,23 @@ class PackedStream(IterableDataset[Any]):
 
     def _length(self, sample: Any) -> int:
         if self.key is None and isinstance(sample, Mapping):
-            raise TypeError(
-                "PackedStream: key must be the key of the tokens, got None for samples with the "
-                f"keys {list(sample)}; pass key=..."
-            )
+            got = f"None for samples with the keys {list(sample)}"
+            problem = Problem("PackedStream: key", "the key of the tokens", got, "pass key=...")
+            raise TypeError(problem)
         try:
             length = len(sample if self.key is None else sample[self.key])
         except (TypeError, LookupError) as error:
             where = "" if self.key is None else f" under the key {self.key!r}"
-            raise TypeError(
-                f"PackedStream: expected a document's tokens{where}, got "
-                f"{[*sample] if isinstance(sample, Mapping) else type(sample).__name__}: {error}"
-            ) from error
-        if length > self._settings["seq_length"] and self._settings["strategy"] != "wrapped":
-            raise ValueError(
-                f"PackedStream: documents must have at most seq_length="
-                f"{self._settings['seq_length']} tokens, got one of {length}; cut or drop long documents in "
-                "the source of the stream, or pass strategy='wrapped'"
+            found = [*sample] if isinstance(sample, Mapping) else type(sample).__name__
+            problem = Problem("PackedStream", f"a document's tokens{where}", f"{found}: {error}")
+            raise TypeError(problem) from error
+        seq_length = self._settings["seq_length"]
+        if length > seq_length and self._settings["strategy"] != "wrapped":
+            expected = f"documents of at most seq_length={seq_length} tokens"
+            hint = (
+                "cut or drop long documents in the source of the stream, or pass strategy='wrapped'"
             )
+            raise ValueError(Problem("PackedStream", expected, f"one of {length}", hint))
         return length
 
     def _planned(self, lengths: list[int], number: int) -> PackSampler:

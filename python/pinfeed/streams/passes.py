@@ -14,7 +14,7 @@ from pinfeed.arguments import checked_integer, require_state
 from pinfeed.batches import LastSample
 from pinfeed.samplers.epoch_clock import MAX_EPOCH
 from pinfeed.samplers.order_sampler import ROUNDS, permutation, random_keys
-from pinfeed.streams.shards import Counter, ShardReader, Start
+from pinfeed.streams.shards import Counter, ShardReader, Start, fewer_samples
 from pinfeed.streams.share import Share
 
 # More than any stream yields, while positions over all workers still fit in 64 bits.
@@ -160,10 +160,7 @@ class StreamPass:
             if (slot := slots.get(number)) is not None:
                 buffered[slot] = sample
         if count < expected:
-            raise ValueError(
-                f"StreamDataset: the source has {count} samples, but had at least {expected} when the "
-                "state was saved; load the state with the same data"
-            )
+            raise fewer_samples("the source", count, f"at least {expected}")
         return buffered, samples
 
 

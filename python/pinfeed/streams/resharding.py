@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pinfeed.arguments import checked_integer, states_within, workers_of
-from pinfeed.ranks import Uneven
+from pinfeed.ranks import Uneven, different_steps
 from pinfeed.streams.passes import StreamState, remaining_shards
 from pinfeed.streams.shards import Start
 from pinfeed.streams.share import Share, worker_share
@@ -106,11 +106,8 @@ class CombinedState:
         epochs = {(state.epoch, str(state.left)) for state in loaded.values()}
         if len(steps) == len(self._groups) and len(epochs) == 1:
             return
-        descriptions = ", ".join(
-            f"rank {rank} has yielded {state.yielded} samples of epoch {state.epoch}"
+        positions = (
+            (rank, f"yielded {state.yielded} samples of epoch {state.epoch}")
             for (_, rank), state in loaded.items()
         )
-        raise ValueError(
-            f"StreamDataset: the states of all ranks must be at the same step, but {descriptions}; load states "
-            "that all ranks saved after the same step"
-        )
+        raise different_steps("StreamDataset", positions)

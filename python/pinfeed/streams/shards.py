@@ -17,7 +17,7 @@ from typing import Any
 
 from torch.utils.data import IterableDataset
 
-from pinfeed.arguments import known_length, require_no_table
+from pinfeed.arguments import Problem, known_length, require_no_table
 from pinfeed.imports import add_note
 
 _NAME_LENGTH = 200  # in messages, because a shard may be a large array
@@ -231,17 +231,17 @@ class ShardReader:
             else:
                 self._require(index, counter.count, length)
         if position - start[1] > lookahead:
-            raise ValueError(
-                f"StreamDataset: the shards have {start[1]} samples, but had at least "
-                f"{position - lookahead} when the state was saved; load the state with the same data"
-            )
+            raise fewer_samples("the source", start[1], f"at least {position - lookahead}")
 
     def _require(self, index: int, count: int, expected: int) -> None:
         if count < expected:
-            raise ValueError(
-                f"StreamDataset: {self._name(self._shards[index])} has {count} samples, but had "
-                f"{expected} when the state was saved; load the state with the same data"
-            )
+            raise fewer_samples(self._name(self._shards[index]), count, expected)
+
+
+def fewer_samples(name: str, count: int, expected: Any) -> ValueError:
+    """Returns the error of data that has become shorter since a state was saved."""
+    text = f"{name} has {count} samples, but had {expected} when the state was saved"
+    return ValueError(Problem("StreamDataset", text, hint="load the state with the same data"))
 
 
 class Counter:
