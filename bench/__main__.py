@@ -1,29 +1,12 @@
-"""`python -m bench`: every workload, in this order."""
+"""`python -m bench`: every workload, in the order of the report."""
 
 import importlib
 import sys
 
 from bench.command import main
-
-PARTS = (
-    "images",
-    "epochs",
-    "augmentation",
-    "migration",
-    "photographs",
-    "detection",
-    "patches",
-    "sequences",
-    "batches",
-    "files",
-    "workers",
-    "threads",
-    "conversions",
-    "streams",
-    "fresh",
-)
+from bench.report import AREAS
 
 if __name__ == "__main__":
-    for part in PARTS:
+    for part in AREAS:
         importlib.import_module(f"bench.{part}")
     sys.exit(main("bench"))

@@ -7,14 +7,17 @@ import torch
 
 import pinfeed
 from bench import peers
-from bench.data import MEAN, ONE, STD, normalize_table, smooth_images
-from bench.epochs import BATCH, ImageEpoch, iterated, once_each
-from bench.harness import Job, at_least, at_most, built, other, ours, reference, workload
+from bench.data import MEAN, ONE, ROUNDED, STD, normalize_table, smooth_images
+from bench.epochs import BATCH, ImageEpoch, once_each
+from bench.harness import built, compare, filling, other, ours, reference, workload
+from bench.targets import at_least, at_most
 from pinfeed import augment
 
 SIZE = (224, 224)
 VIEW = augment.Compose([augment.RandomResizedCrop(SIZE), augment.RandomHorizontalFlip()])
 PADDING = 4
+SHARED = "both CPUs share the host's memory with other machines"
+SMALL = "drawing 256 views takes 60 µs, and normalizing such small images 95"
 
 
 def drawn_crops(photos):
@@ -33,17 +36,12 @@ def drawn_crops(photos):
 
 @workload(
     at_most(1.0, "to bfloat16", "to float32"),
-    at_least(
-        1.9,
-        "to float32",
-        "to float32, 2 threads",
-        why=(1.55, "both CPUs share the host's memory with other machines"),
-    ),
+    at_least(1.9, "to float32", "to float32, 2 threads", why=(1.55, SHARED)),
     at_least(5, "torchvision"),
 )
 def crops():
     """64 images of 500×375: random crops resized to 224×224, flipped, normalized."""
-    photos, out = smooth_images(64, 375, 500), torch.empty(64, 3, *SIZE)
+    photos = smooth_images(64, 375, 500)
     rows = pinfeed.ArrayDataset(photos).__getitems__(np.arange(64))
 
     def by_pinfeed(**options):
@@ -64,9 +62,8 @@ def crops():
 
     def torchvision():
         """torchvision's fastest form: uint8 until the end, in channels_last."""
-        v2 = peers.v2()
-        steps = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD, inplace=True)]
-        finish, resize = v2.Compose(steps), partial(v2.functional.resized_crop, antialias=True)
+        finish, v2 = peers.finishing(), peers.v2()
+        resize = partial(v2.functional.resized_crop, antialias=True)
 
         def view(image, *window):
             return resize(torch.from_numpy(image).permute(2, 0, 1), *window, SIZE)
@@ -101,13 +98,13 @@ def crops():
     cut = each(photos, interpolated, lambda cut: cut.flip(3), torch.cat)()
     expected = pinfeed.functional.normalize(cut, MEAN, STD, input="NCHW")
     in_floats = by_pinfeed(resize_dtype=torch.float32)
-    return Job(
-        reference("fill the output (`out.fill_`)", lambda: out.fill_(0.5)),
+    return compare(
+        filling(torch.empty(64, 3, *SIZE)),
         ours("to float32", by_pinfeed()),
         ours("to float32, 2 threads", by_pinfeed(), threads=2),
         ours("to bfloat16", by_pinfeed(dtype=torch.bfloat16), expected=expected.bfloat16()),
         ours("without rounding to bytes", in_floats, tolerance=1.1 * ONE),
-        other("torchvision v2, channels_last", built(torchvision), tolerance=2e-6),
+        other("torchvision v2, channels_last", built(torchvision), tolerance=ROUNDED),
         other("`cv2.resize`, not antialiased, + **pinfeed**", built(opencv), tolerance=40 * ONE),
         other("Pillow + **pinfeed**", built(pillow), tolerance=2 * ONE),
         expected=expected,
@@ -115,9 +112,7 @@ def crops():
 
 
 @workload(
-    at_most(
-        1.25, why=(1.58, "drawing 256 views takes 60 µs, and normalizing such small images 95")
-    ),
+    at_most(1.25, why=(1.58, SMALL)),
     at_least(60, "DataLoader, torchvision"),
 )
 def epoch_augmented():
@@ -171,11 +166,11 @@ def epoch_augmented():
         before = [v2.RandomCrop(size, padding=PADDING), v2.RandomHorizontalFlip()]
         return epoch.each(peers.to_normalized(*before))
 
-    return Job(
-        reference("**pinfeed** without augmentation", iterated(epoch.pinfeed)),
-        ours("`Image(augment=)`", iterated(partial(epoch.pinfeed, view))),
+    return compare(
+        reference("**pinfeed** without augmentation", epoch.pinfeed()),
+        ours("`Image(augment=)`", epoch.pinfeed(view)),
         other("numba, all in one loop, no DataLoader (NHWC out)", built(by_numba)),
-        other("DataLoader, torchvision v2 per sample", iterated(torchvision)),
+        other("DataLoader, torchvision v2 per sample", built(torchvision)),
         expected=error,
         tolerance=4e-6,
     )

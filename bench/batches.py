@@ -7,10 +7,18 @@ import torch
 from torch.utils.data import default_collate
 
 import pinfeed
-from bench.data import empty_caches
-from bench.harness import DISTURBED, Job, at_least, at_most, other, ours, workload
+from bench.data import empty_caches, zero_if
+from bench.harness import compare, other, ours, workload
+from bench.targets import DISTURBED, at_least, at_most
 
-KINDS, COUNTS = ("tensors", "ndarrays", "ints", "rows"), (8, 256)
+KINDS = [
+    f"{count} {kind}" for kind in ("tensors", "ndarrays", "ints", "rows") for count in (8, 256)
+]
+CALLS = "four entries are four calls and four tensors, 7 µs each"
+COLD, CODE = (
+    "8 rows, nothing in the CPU's caches",
+    "Python's and torch's code and objects are cold, not the rows",
+)
 
 
 def columns(count):
@@ -21,8 +29,9 @@ def columns(count):
     return {"image": images, "features": features, "label": labels, "weight": weights}
 
 
-def samples_of(kind, count):
+def samples_of(kind):
     """Returns samples of four entries, or ints."""
+    count, kind = int(kind.split()[0]), kind.split()[1]
     arrays = columns(count)
     if kind == "ints":
         return arrays["label"].tolist()
@@ -35,39 +44,27 @@ def samples_of(kind, count):
 
 @workload(
     *(
-        at_least(
-            1,
-            f"`default_collate`, {count} {kind}",
-            f"`Collate()`, {count} {kind}",
-            why=(0.86, DISTURBED),
-        )
+        at_least(1, f"`default_collate`, {kind}", f"`Collate()`, {kind}", why=(0.86, DISTURBED))
         for kind in KINDS
-        for count in COUNTS
     )
 )
 def small_batches():
     """Small batches of samples with four entries, or of ints."""
     alternatives = []
     for kind in KINDS:
-        for count in COUNTS:
-            samples, name = samples_of(kind, count), f"{count} {kind}"
-            expected = {"expected": default_collate(samples), "job": name}
-            mine, theirs = (partial(f, samples) for f in (pinfeed.Collate(), default_collate))
-            alternatives.append(ours(f"`Collate()`, {name}", mine, **expected))
-            alternatives.append(other(f"`default_collate`, {name}", theirs, **expected))
-    return Job(*alternatives)
+        samples = samples_of(kind)
+        about = {"expected": default_collate(samples), "job": kind}
+        alternatives.append(
+            ours(f"`Collate()`, {kind}", partial(pinfeed.Collate(), samples), **about)
+        )
+        run = partial(default_collate, samples)
+        alternatives.append(other(f"`default_collate`, {kind}", run, **about))
+    return alternatives
 
 
 @workload(
-    at_most(
-        25, "8 rows", unit="µs", why=(38, "four entries are four calls and four tensors, 7 µs each")
-    ),
-    at_most(
-        60,
-        "8 rows, nothing in the CPU's caches",
-        unit="µs",
-        why=(300, "Python's and torch's code and objects are cold, not the rows"),
-    ),
+    at_most(25, "8 rows", unit="µs", why=(38, CALLS)),
+    at_most(60, COLD, unit="µs", why=(300, CODE)),
     at_most(1.2, "256 rows of a tensor", "256 rows of an ndarray"),
 )
 def rows():
@@ -75,18 +72,10 @@ def rows():
     dataset, collate, arrays = pinfeed.ArrayDataset(columns(1000)), pinfeed.Collate(), columns(1000)
     table = np.random.default_rng(0).random((10_000, 16), np.float32)
     tensor, indices = torch.from_numpy(table), np.random.default_rng(1).integers(0, 10_000, 256)
-    few = {
-        "expected": {key: array[100:108] for key, array in arrays.items()},
-        "job": "8 rows of four entries",
-    }
-    cold = few | {
-        "prepare": empty_caches,
-        "job": "8 rows of four entries, nothing in the CPU's caches",
-    }
-    eight, many = (
-        list(range(100, 108)),
-        {"expected": table[indices], "job": "256 rows of one array"},
-    )
+    eight, few = list(range(100, 108)), {"job": "8 rows of four entries"}
+    few["expected"] = {key: array[100:108] for key, array in arrays.items()}
+    cold = few | {"prepare": empty_caches, "job": f"{few['job']}, nothing in the CPU's caches"}
+    many = {"expected": table[indices], "job": "256 rows of one array"}
 
     def of_rows():
         return collate(dataset.__getitems__(eight))
@@ -95,9 +84,9 @@ def rows():
         one = pinfeed.ArrayDataset(source)
         return lambda: collate(one.__getitems__(indices))
 
-    return Job(
+    return compare(
         ours("8 rows", of_rows, **few),
-        ours("8 rows, nothing in the CPU's caches", of_rows, **cold),
+        ours(COLD, of_rows, **cold),
         ours("256 rows of an ndarray", of(table), **many),
         ours("256 rows of a tensor", of(tensor), **many),
         other("torch `tensor[indices]`", lambda: tensor[torch.from_numpy(indices)], **many),
@@ -105,6 +94,7 @@ def rows():
     )
 
 
+STACKED = "both call torch.stack"
 TURNS = (
     "`pad` of 1 MB and of 31 MB",
     "two loaders, of 39 MB and of 14 MB",
@@ -116,9 +106,7 @@ TURNS = (
 
 @workload(
     *(at_most(16, name, unit="page faults") for name in TURNS),
-    at_least(
-        1, "`default_collate` of lists", "lists of tensors", why=(0.85, "both call torch.stack")
-    ),
+    at_least(1, "`default_collate` of lists", "lists of tensors", why=(0.85, STACKED)),
 )
 def mixtures():
     """Batches of alternating sizes, each dropped before the next."""
@@ -137,18 +125,16 @@ def mixtures():
 
     def turns(name, make, *numbers):
         """Verifies the sizes of the batches."""
-        return ours(
-            name, make(*numbers), job=name, expected=lambda sizes: float(sizes != [*numbers])
-        )
+        is_right = lambda sizes: zero_if(sizes == [*numbers])
+        return ours(name, make(*numbers), job=name, expected=is_right)
 
     many = np.random.default_rng(0).integers(40, 320, 16).tolist()
     images = partial(loading, photos, pinfeed.Image())
     beside = {"expected": torch.stack(small), "prepare": images(64), "job": TURNS[4]}
-    of_three = {"expected": lambda sizes: float(sizes != [3]), "job": TURNS[2]}
-    return Job(
+    return compare(
         turns(TURNS[0], padding, 8, 240),
         turns(TURNS[1], images, 64, 24),
-        ours(TURNS[2], loading(entries, fields, 64), **of_three),
+        turns(TURNS[2], lambda keys: loading(entries, fields, 64), 3),
         turns(TURNS[3], padding, *many),
         ours(TURNS[4], partial(pinfeed.Collate(), small), **beside),
         other("`default_collate` of lists", partial(default_collate, small), **beside),

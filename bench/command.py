@@ -5,13 +5,13 @@ import json
 import subprocess
 import sys
 import tempfile
-import warnings
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 from bench import report
 from bench.harness import WORKLOADS, measure
+from bench.targets import check
 
 ROOT = Path(__file__).parents[1]
 
@@ -21,46 +21,29 @@ def _arguments(module: str) -> argparse.Namespace:
     add = parser.add_argument
     add("names", nargs="*", default=["*"], help="workloads, or patterns such as 'epoch*'")
     add("--list", action="store_true", help="print the workloads")
-    add("--quick", action="store_true", help="run everything once, without timing")
     add("--last", action="store_true", help="show the last results, run nothing")
     add("--check", action="store_true", help="fail if a target is missed by more than is accepted")
     add("--write", action="store_true", help="write the main tables into the pages")
-    add("--seconds", type=float, default=8, help="seconds per workload (default 8)")
+    add("--seconds", type=float, default=8.0, help="seconds per workload (default 8)")
+    quick = {"action": "store_const", "const": 0.0, "dest": "seconds"}
+    add("--quick", help="check that everything runs; ignore the times", **quick)
     add("--results", type=Path, default=ROOT / "bench" / "results", help="folder of the results")
     add("--here", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args()
-
-
-def _not_run(name: str, status: str, note: str) -> dict[str, Any]:
-    """Returns the record of a workload that has not run."""
-    alternative = {"name": "the whole workload", "role": "other", "job": ""}
-    alternative |= {"status": status, "note": note}
-    return {
-        "name": name,
-        "title": WORKLOADS[name].title,
-        "returns": "",
-        "alternatives": [alternative],
-    }
 
 
 def _run(module: str, name: str, options: argparse.Namespace) -> dict[str, Any]:
     """Measures a workload in a fresh process, so that workloads don't affect each other."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "record.json")
-        command = [sys.executable, "-m", module, name, "--here", str(path)]
-        command += ["--quick"] if options.quick else ["--seconds", str(options.seconds)]
+        command = [sys.executable, "-m", module, name, f"--here={path}"]
+        command.append(f"--seconds={options.seconds}" if options.seconds else "--quick")
         code = subprocess.run(command, cwd=ROOT, check=False).returncode
-        if not path.exists():
-            return _not_run(name, "failed", f"exit status {code}")
-        return json.loads(path.read_text())
-
-
-def _measure_here(name: str, seconds: float) -> dict[str, Any]:
-    warnings.simplefilter("ignore")  # of loops that don't train
-    try:
-        return measure(WORKLOADS[name], seconds)
-    except ImportError as error:
-        return _not_run(name, "not installed", str(error))
+        if path.exists():
+            return json.loads(path.read_text())
+    crashed = {"status": "failed", "note": f"exit status {code}"}
+    whole = {"name": "the whole workload", "role": "other", "job": ""} | crashed
+    return {"name": name, "title": WORKLOADS[name].title, "returns": None, "alternatives": [whole]}
 
 
 def _write_page(path: Path, text: str, name: str = "benchmark") -> None:
@@ -83,8 +66,7 @@ def main(module: str) -> int:
         print("\n".join(f"{name:20} {WORKLOADS[name].title}" for name in names))
         return 0
     if options.here:
-        record = _measure_here(names[0], 0.0 if options.quick else options.seconds)
-        options.here.write_text(json.dumps(record))
+        options.here.write_text(json.dumps(measure(WORKLOADS[names[0]], options.seconds)))
         return 0
 
     path = options.results / "results.json"
@@ -106,7 +88,7 @@ def main(module: str) -> int:
         raise SystemExit(f"no results in {options.results}; run without --last first")
 
     records = {name: saved["workloads"][name] for name in WORKLOADS if name in saved["workloads"]}
-    verdicts = [verdict for record in records.values() for verdict in report.check(record)]
+    verdicts = [v for name, r in records.items() for v in check(WORKLOADS[name].targets, r)]
     heading = f"Measured by `python -m {module}` on {report.facts_line(saved['facts'])}."
     targets = report.target_table(verdicts)
     parts = [heading, *map(report.result_table, records.values()), targets]

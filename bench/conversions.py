@@ -1,18 +1,21 @@
 """Conversions between PyTorch, NumPy, TensorFlow and Ray."""
 
+import re
 from functools import partial
 
 import numpy as np
 import torch
-from torch.nn.utils.rnn import pad_sequence
 
 import pinfeed
-from bench import peers
-from bench.data import MEAN, STD, lengths_of, normalized, padded, random_bytes, sequences
-from bench.harness import Job, at_least, at_most, difference, other, ours, reference, workload
+from bench import data, peers
+from bench.data import MEAN, STD, by_torch, difference, lengths_of, normalized, padded
+from bench.harness import compare, other, ours, reference, workload
+from bench.targets import ELSEWHERE, at_least, at_most
 
 SHAPES = {"40 × (500, 256)": 1.3, "40 × (64, 10)": 2.0, "2,000 × (32, 8)": 2.0}
 LARGE = "196 × (256, 3, 32, 32)"
+NEW_PAGES = "the copy writes to existing memory; the result's pages are new each time"
+RAY, ROWS = "images: Ray's default, then torch, best", "tokens: an ndarray for each row"
 
 
 @workload(
@@ -20,12 +23,7 @@ LARGE = "196 × (256, 3, 32, 32)"
         at_most(b, f"`to_numpy`, {s}", f"`np.concatenate`, {s}", why=(2.5, "not known"))
         for s, b in SHAPES.items()
     ),
-    at_most(
-        1.3,
-        f"`to_numpy`, {LARGE}",
-        f"copy {LARGE}",
-        why=(1.47, "the copy writes to existing memory; the result's pages are new each time"),
-    ),
+    at_most(1.3, f"`to_numpy`, {LARGE}", f"copy {LARGE}", why=(1.47, NEW_PAGES)),
     at_most(1.05, f"`to_numpy`, {LARGE}", f"copy {LARGE}", quantity="peak"),
     at_most(1.05, "`to_numpy` of an iterator", f"copy {LARGE}", quantity="peak"),
 )
@@ -33,22 +31,19 @@ def to_numpy():
     """Batches in memory as one array."""
     alternatives = []
     for shape in [*SHAPES, LARGE]:
-        count, rows, *item = (
-            int(x) for x in shape.replace(",", "").replace("× (", "")[:-1].split()
-        )
+        count, rows, *item = map(int, re.findall(r"\d+", shape.replace(",", "")))
         whole = np.random.default_rng(0).random((count * rows, *item), np.float32)
-        batches, expected = torch.from_numpy(whole).split(rows), {"expected": whole}
+        batches, about = torch.from_numpy(whole).split(rows), {"expected": whole, "job": shape}
         arrays = [batch.numpy() for batch in batches]
-        expected["job"] = shape
         alternatives += [
             reference(f"copy {shape} once", whole.copy, job=shape),
-            ours(f"`to_numpy`, {shape}", partial(pinfeed.to_numpy, batches), **expected),
-            other(f"`np.concatenate`, {shape}", partial(np.concatenate, arrays), **expected),
-            other(f"`torch.cat`, {shape}", partial(torch.cat, batches), **expected),
+            ours(f"`to_numpy`, {shape}", partial(pinfeed.to_numpy, batches), **about),
+            other(f"`np.concatenate`, {shape}", partial(np.concatenate, arrays), **about),
+            other(f"`torch.cat`, {shape}", partial(torch.cat, batches), **about),
         ]
     unknown = "`to_numpy` of an iterator, whose length it does not know"
-    alternatives.append(ours(unknown, lambda: pinfeed.to_numpy(iter(batches)), **expected))
-    return Job(*alternatives)
+    alternatives.append(ours(unknown, lambda: pinfeed.to_numpy(iter(batches)), **about))
+    return alternatives
 
 
 @workload(
@@ -86,7 +81,7 @@ def to_tensorflow():
     images_of = lambda pair: difference(pair[0].numpy(), labeled[0])
     small = {"expected": images_of, "job": "98 KB"}
 
-    return Job(
+    return compare(
         reference("copy the batch (`copy_`)", lambda: out.copy_(batch), job="as it is"),
         reference("NHWC: copy the batch (`copy_`)", lambda: out.copy_(batch), job="NHWC"),
         ours("`to_tensorflow`", partial(next, iter(nchw)), **plain),
@@ -99,14 +94,9 @@ def to_tensorflow():
 
 
 @workload(
-    at_least(
-        10,
-        "images: Ray's default, then torch, best",
-        "images: `RayCollate(Image)`",
-        why=(4.9, "not known; met on an AMD EPYC"),
-    ),
-    at_least(5, "tokens: an ndarray for each row, `pad_sequence`", "tokens: `RayCollate(Pad)`"),
-    at_least(1, "tokens: an ndarray for each row, `np.zeros`", "tokens: `RayCollate(Pad)`"),
+    at_least(10, RAY, "images: `RayCollate(Image)`", why=(4.9, ELSEWHERE)),
+    at_least(5, f"{ROWS}, `pad_sequence`", "tokens: `RayCollate(Pad)`"),
+    at_least(1, f"{ROWS}, `np.zeros`", "tokens: `RayCollate(Pad)`"),
 )
 def ray():
     """Ray Data: a batch of 256, from Arrow's memory to tensors."""
@@ -117,7 +107,7 @@ def ray():
 
     from pinfeed.integrations.ray import RayCollate
 
-    photos, arrays = random_bytes(256, 224, 224, 3), sequences(256, 511)
+    photos, arrays = data.random_bytes(256, 224, 224, 3), data.sequences(256, 511)
     images = pa.table({"image": ArrowTensorArray.from_numpy(photos)})
     tokens = pa.table({"tokens": pa.array(arrays)})
     mean, std = peers.constants()
@@ -132,28 +122,22 @@ def ray():
         return {"image": torch.empty(out.shape).copy_(planes).sub_(mean).div_(std)}
 
     def with_torch():
-        tensors = [torch.as_tensor(row) for row in rows_of_ray()]
-        return {"tokens": pad_sequence(tensors, True), "lengths": lengths_of(tensors)}
+        return by_torch([torch.as_tensor(row) for row in rows_of_ray()])
 
     def with_numpy():
         rows = rows_of_ray()
-        values = np.zeros((len(rows), max(map(len, rows))), np.int64)
-        for slot, row in zip(values, rows, strict=True):
-            slot[: len(row)] = row
-        return {"tokens": torch.from_numpy(values), "lengths": lengths_of(rows)}
+        return padded(rows), lengths_of(rows)
 
     by_image = partial(RayCollate({"image": pinfeed.Image(MEAN, STD)}), images)
-    by_pad = partial(RayCollate({"tokens": pinfeed.Pad(lengths="lengths")}), tokens)
+    by_pad = RayCollate({"tokens": pinfeed.Pad(lengths="lengths")})
     of_images = {"expected": {"image": normalized(photos)}, "job": "images"}
-    of_tokens = {"expected": {"tokens": padded(arrays), "lengths": lengths_of(arrays)}}
-    of_tokens["job"] = "tokens"
-    each = "tokens: an ndarray for each row"
-    return Job(
+    of_tokens = {"expected": (padded(arrays), lengths_of(arrays)), "job": "tokens"}
+    return compare(
         reference("fill the images (`out.fill_`)", lambda: out.fill_(1), job="images"),
         ours("images: `RayCollate(Image)`", by_image, **of_images),
-        other("images: Ray's default, then torch, best by hand", best, **of_images),
-        ours("tokens: `RayCollate(Pad)`", by_pad, **of_tokens),
-        other(f"{each}, `np.zeros` filled", with_numpy, **of_tokens),
-        other(f"{each}, `pad_sequence`", with_torch, **of_tokens),
+        other(f"{RAY} by hand", best, **of_images),
+        ours("tokens: `RayCollate(Pad)`", lambda: [*by_pad(tokens).values()], **of_tokens),
+        other(f"{ROWS}, `np.zeros` filled", with_numpy, **of_tokens),
+        other(f"{ROWS}, `pad_sequence`", with_torch, **of_tokens),
         tolerance=4e-6,
     )

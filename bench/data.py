@@ -1,15 +1,22 @@
-"""Samples, their expected batches, and files that are not in memory."""
+"""Samples, their loaders, and the comparison of results with the expected ones."""
 
-from functools import cache
+import math
+import multiprocessing
+import os
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import DataLoader
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 # One rounding of the largest normalized value, 2.64: other libraries round at other steps.
-ROUNDING = {torch.float32: 2e-6, torch.bfloat16: 2.0**-6}
+ROUNDED = 2e-6
 # The normalized difference of 1 in an image of bytes.
 ONE = 1 / 255 / min(STD)
 
@@ -76,6 +83,11 @@ def lengths_of(samples: Any) -> torch.Tensor:
     return torch.tensor([len(sample) for sample in samples])
 
 
+def by_torch(tensors: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Pads as torch code usually does, including lengths."""
+    return pad_sequence(tensors, batch_first=True), lengths_of(tensors)
+
+
 def document_lengths(count: int, mean: float, longest: int) -> np.ndarray:
     """Returns lognormal lengths; `mean` is of their logarithm."""
     lengths = np.random.default_rng(0).lognormal(mean, 1.1, count)
@@ -114,3 +126,71 @@ def _much() -> np.ndarray:
 def empty_caches() -> None:
     """Evicts the samples from the CPU's caches."""
     _much()[:] += 1
+
+
+class Labeled:
+    """Images, transformed when they are read, with their indices as labels."""
+
+    def __init__(self, images: Any, transform: Any = None) -> None:
+        self.images, self.transform = images, transform
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> Any:
+        image = self.images[index]
+        return (image if self.transform is None else self.transform(image)), index
+
+
+def epochs(
+    dataset: Any, size: int = 1, collate: Any = None, workers: int = 0, **options: Any
+) -> Any:
+    """Returns a function that begins an epoch of a DataLoader, whose workers persist."""
+    options |= {"num_workers": workers, "persistent_workers": workers > 0}
+    return partial(iter, DataLoader(dataset, size, collate_fn=collate, **options))
+
+
+def difference(result: Any, expected: Any) -> float:
+    """Returns the largest absolute difference of arrays, tensors, and structures of them.
+
+    Infinite if shapes or dtypes differ, and NaN if there is one. Further items of a tuple must be
+    None.
+    """
+    if isinstance(expected, Mapping):
+        pairs = [(result[key], expected[key]) for key in expected]
+        same = result.keys() == expected.keys()
+    elif isinstance(expected, list | tuple):
+        pairs = list(zip(result, expected, strict=False))
+        same = len(pairs) == len(expected) and not any(x is not None for x in result[len(pairs) :])
+    else:
+        one, two = torch.as_tensor(result), torch.as_tensor(expected)
+        if one.shape != two.shape or one.dtype != two.dtype:
+            return math.inf
+        if torch.equal(one, two):
+            return 0.0
+        # In slices, because whole float32 copies disturb the measured memory.
+        slices = zip(one.flatten().split(1 << 20), two.flatten().split(1 << 20), strict=True)
+        return float(np.max([float((a.float() - b.float()).abs().max()) for a, b in slices]))
+    return float(np.max([difference(*pair) for pair in pairs])) if same else math.inf
+
+
+def entry_is(key: Any, expected: Any) -> Callable[[Any], float]:
+    """Returns a function that compares one entry of a batch."""
+    return lambda batch: difference(batch[key], expected)
+
+
+def joined(batches: Iterable[tuple[torch.Tensor, ...]]) -> tuple[torch.Tensor, ...]:
+    """Returns the entries of all batches of an epoch, concatenated."""
+    return tuple(map(torch.cat, zip(*batches, strict=True)))
+
+
+def zero_if(is_right: Any) -> float:
+    """Returns 0 for a right result, else infinity."""
+    return 0.0 if is_right else math.inf
+
+
+def held_bytes() -> int:
+    """Returns the proportional set size of this process and its children (Linux)."""
+    processes = [os.getpid(), *(child.pid for child in multiprocessing.active_children())]
+    rollups = [Path(f"/proc/{process}/smaps_rollup").read_text() for process in processes]
+    return sum(int(rollup.split("Pss:")[1].split()[0]) * 1024 for rollup in rollups)

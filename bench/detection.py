@@ -5,23 +5,16 @@ import torch
 
 import pinfeed
 from bench import peers
-from bench.data import MEAN, ROUNDING, STD, smooth_images
-from bench.harness import (
-    DISTURBED,
-    Job,
-    at_least,
-    at_most,
-    built,
-    difference,
-    other,
-    ours,
-    reference,
-    workload,
-)
+from bench.data import MEAN, ROUNDED, STD, entry_is, smooth_images, zero_if
+from bench.harness import built, compare, other, ours, reference, workload
+from bench.targets import DISTURBED, at_least, at_most
 from pinfeed import augment
 from pinfeed.augment.random_state import BatchRandomState
+from pinfeed.fields.field import Shared
 
 SIZES, MOST = tuple(range(480, 801, 32)), 1333
+MORE = "masks write 139 MB in addition to the images' 167, and are resized one by one"
+BUSY = "55 µs on an AMD EPYC, 130 to 310 on a busy Cascade Lake"
 VIEW = augment.Compose([augment.RandomShortestSize(SIZES, MOST), augment.RandomHorizontalFlip()])
 
 
@@ -58,12 +51,7 @@ def collated(samples, field, **fields):
     at_most(1.05, "images and boxes", "images, padded", why=(1.2, DISTURBED)),
     at_least(5, "torchvision v2 with boxes"),
     at_least(5, "torchvision v2 with masks", "images, boxes and masks"),
-    at_most(
-        3.5,
-        "images, boxes and masks",
-        "images, padded",
-        why=(5.1, "masks write 139 MB in addition to the images' 167, and are resized one by one"),
-    ),
+    at_most(3.5, "images, boxes and masks", "images, padded", why=(5.1, MORE)),
 )
 def detection():
     """16 images of 480×640, shortest side 480–800, flipped, normalized, padded; 10 objects each."""
@@ -86,14 +74,7 @@ def detection():
         v2 = peers.v2()
         from torchvision import tv_tensors
 
-        finish = v2.Compose(
-            [
-                v2.ToDtype(torch.float32, scale=True),
-                v2.Normalize(MEAN, STD, inplace=True),
-                v2.ClampBoundingBoxes(),
-                v2.SanitizeBoundingBoxes(),
-            ]
-        )
+        finish = peers.finishing(v2.ClampBoundingBoxes(), v2.SanitizeBoundingBoxes())
 
         def one(sample, size, is_flipped):
             boxes = torch.from_numpy(sample["boxes"])
@@ -109,23 +90,18 @@ def detection():
 
         def batch():
             done = [*map(one, samples, sizes, flips)]
-            images = torch.zeros(expected.shape)
-            for target, slot in zip(done, images, strict=True):
-                _, height, width = target["image"].shape
-                slot[:, :height, :width] = target["image"]
-            return images, done
+            return peers.padded_images([target["image"] for target in done], expected.shape), done
 
         return batch
 
     out = torch.empty_like(expected)
-    first = {"expected": lambda batch: difference(batch[0], expected)}
-    of_dict = {"expected": lambda batch: difference(batch["image"], expected)}
-    alone = {"expected": lambda batches: 0.0 if len(batches) == 17 else float("inf")}
+    first, of_dict = ({"expected": entry_is(key, expected)} for key in (0, "image"))
+    alone = {"expected": lambda batches: zero_if(len(batches) == 17)}
 
     def each_alone():
         return [*(single() for single in singles), out.fill_(0.5)]
 
-    return Job(
+    return compare(
         reference("fill the images' batch (`out.fill_`)", lambda: out.fill_(0.5)),
         ours("images and boxes", with_boxes, **of_dict),
         ours("images, padded", collated(samples, field), **of_dict),
@@ -133,30 +109,25 @@ def detection():
         ours("images, boxes and masks", with_masks, **of_dict),
         other("torchvision v2 with boxes", built(torchvision, False), **first),
         other("torchvision v2 with masks", built(torchvision, True), **first),
-        expected=expected,
-        tolerance=2 * ROUNDING[torch.float32],
+        tolerance=2 * ROUNDED,
     )
 
 
-@workload(
-    at_most(60, unit="µs", why=(340, "55 µs on an AMD EPYC, 130 to 310 on a busy Cascade Lake"))
-)
+@workload(at_most(60, unit="µs", why=(340, BUSY)))
 def boxes():
     """Boxes of 64 images, 50 each: cropped, flipped, clipped, dropped; without the images."""
     random = np.random.default_rng(0)
     samples = [some_boxes(random, 50).astype(np.float32) for _ in range(64)]
     view = augment.Compose([augment.RandomCrop(400), augment.RandomHorizontalFlip()])
-    image, photographs = (
-        pinfeed.Image(dtype=torch.uint8, augment=view),
-        [np.zeros((480, 640, 3), np.uint8)] * 64,
-    )
-    images = pinfeed.FieldContext(
-        "images", random_state=BatchRandomState(np.arange(64), key=0), has_dependents=True
-    )
-    seen, entry = image.collate(photographs, images).info, pinfeed.FieldContext("boxes")
-    moved_by = lambda field, items: field.transformed(
-        field.collate(items, entry), seen, None, entry
-    )
+    image = pinfeed.Image(dtype=torch.uint8, augment=view)
+    random_state, shared = BatchRandomState(np.arange(64), key=0), Shared()
+    context = pinfeed.FieldContext("images", random_state=random_state, shared=shared)
+    image.collate([np.zeros((480, 640, 3), np.uint8)] * 64, context)  # draws the crops
+    entry = pinfeed.FieldContext("boxes")
+
+    def moved_by(field, items):
+        return field.transformed(field.collate(items, entry), shared, entry)
+
     field, joined = pinfeed.Boxes(labels=()), torch.from_numpy(np.concatenate(samples))
     ends = moved_by(pinfeed.Points(), [[[0, 0], [640, 480]]] * 64).values.numpy()
     first, last = ends.reshape(64, 2, 1, 1, 2).swapaxes(0, 1)
@@ -166,7 +137,7 @@ def boxes():
     remain = (sides >= 1).all(2) & (sides.prod(2) >= 1)
     offsets = torch.from_numpy(np.append(0, remain.sum(1).cumsum()))
     expected = pinfeed.JaggedBatch(torch.from_numpy(clipped[remain]), offsets)
-    return Job(
+    return compare(
         reference("copy the boxes (`torch.clone`)", lambda: joined.clone()),
         ours("`Boxes`", lambda: moved_by(field, samples)),
         expected=expected,

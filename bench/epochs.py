@@ -1,41 +1,28 @@
 """Whole epochs through torch's DataLoader, and the orders of samplers."""
 
+import math
 import tempfile
 from functools import partial
 
 import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset, default_collate
+from torch.utils.data import BatchSampler, RandomSampler, TensorDataset, default_collate
 
 import pinfeed
 from bench import data, peers
-from bench.data import MEAN, STD
-from bench.harness import (
-    Job,
-    at_least,
-    at_most,
-    built,
-    difference,
-    other,
-    ours,
-    reference,
-    workload,
-)
+from bench.data import MEAN, STD, difference, epochs, zero_if
+from bench.harness import built, compare, other, ours, reference, workload
+from bench.targets import at_least, at_most
 
 BATCH = 256
 ALONE = "DataLoader alone (indices only)"
 
 
-def iterated(make):
-    """Builds a loader when its alternative is verified; each call begins an epoch."""
-    return built(lambda: partial(iter, make()))
-
-
 def once_each(batches, expected):
     """Returns 0 if these indices, together, are the expected ones, else infinity."""
     indices = np.sort(np.concatenate([np.asarray(batch) for batch in batches]))
-    return 0.0 if np.array_equal(indices, expected) else float("inf")
+    return zero_if(np.array_equal(indices, expected))
 
 
 class Indices:
@@ -63,22 +50,20 @@ class ImageEpoch:
         """Normalizes a batch as torch code usually does."""
         return images.permute(peers.ORDER).float().sub_(self.mean).div_(self.std)
 
-    def loader(self, dataset, collate=None, **options):
-        """Returns torch's loader, shuffling."""
-        return DataLoader(dataset, BATCH, shuffle=True, collate_fn=collate, **options)
-
-    def pinfeed(self, view=None, **options):
-        """Returns a loader of pinfeed's classes."""
-        image = pinfeed.Image(MEAN, STD, augment=view)
+    def pinfeed(self, view=None, workers=0):
+        """Returns an epoch of pinfeed's classes."""
+        collate = pinfeed.Collate((pinfeed.Image(MEAN, STD, augment=view), None), seed=0)
         dataset = pinfeed.ArrayDataset((self.images, self.labels))
-        return self.loader(dataset, pinfeed.Collate((image, None), seed=0), **options)
+        return epochs(dataset, BATCH, collate, workers, shuffle=True)
 
     def each(self, transform):
-        """Returns a loader that transforms samples one by one."""
+        """Returns an epoch that transforms samples one by one."""
+
+        def collate(samples):
+            return default_collate([(transform(image), label) for image, label in samples])
+
         samples = list(zip(self.images, self.labels, strict=True))
-        return self.loader(
-            samples, lambda some: default_collate([(transform(x), y) for x, y in some])
-        )
+        return epochs(samples, BATCH, collate, shuffle=True)
 
     def error(self, batches):
         """Returns the largest error of all batches; infinity unless each image occurs once."""
@@ -97,31 +82,32 @@ class ImageEpoch:
 )
 def epoch():
     """An epoch over 50,000 images of 32×32, shuffled, normalized."""
-    epoch = ImageEpoch(50_000)
-    count, out = len(epoch.labels), torch.zeros(len(epoch.labels), 3, 32, 32)
+    epoch, count = ImageEpoch(50_000), 50_000
+    out, batches = (
+        torch.zeros(count, 3, 32, 32),
+        epochs(TensorDataset(*epoch.tensors), BATCH, shuffle=True),
+    )
 
     def sliced():
         for chosen in torch.randperm(count).split(BATCH):
             yield epoch.normalize(epoch.tensors[0][chosen]), epoch.tensors[1][chosen]
 
     def by_tensors():
-        loader = epoch.loader(TensorDataset(*epoch.tensors))
-        return lambda: ((epoch.normalize(images), labels) for images, labels in loader)
+        return ((epoch.normalize(images), labels) for images, labels in batches())
 
-    def per_sample():
-        return epoch.each(peers.to_normalized())
-
-    by_workers = partial(epoch.pinfeed, num_workers=2, persistent_workers=True)
-    return Job(
+    return compare(
         reference("fill all of the output once", lambda: out.fill_(1)),
-        reference(ALONE, partial(iter, epoch.loader(Indices(count), list))),
-        ours("`ArrayDataset`, `Collate(Image)`", iterated(epoch.pinfeed)),
-        ours("the same in 2 worker processes", iterated(by_workers)),
+        reference(ALONE, epochs(Indices(count), BATCH, list, shuffle=True)),
+        ours("`ArrayDataset`, `Collate(Image)`", epoch.pinfeed()),
+        ours("the same in 2 worker processes", epoch.pinfeed(workers=2)),
         other("no DataLoader: slices + torch", sliced),
-        other("DataLoader(TensorDataset) + torch on the batch", built(by_tensors)),
-        other("DataLoader, torchvision v2 per sample", iterated(per_sample)),
+        other("DataLoader(TensorDataset) + torch on the batch", by_tensors),
+        other(
+            "DataLoader, torchvision v2 per sample",
+            built(lambda: epoch.each(peers.to_normalized())),
+        ),
         expected=epoch.error,
-        tolerance=data.ROUNDING[torch.float32],
+        tolerance=data.ROUNDED,
     )
 
 
@@ -138,16 +124,11 @@ class Part:
         yield from self.indices[torch.randperm(len(self.indices))].tolist()
 
 
+ORDERS = "of 221 ms, DataLoader and sampler take 92, reading in order 74, at random 62 more"
+
+
 @workload(
-    at_least(
-        10,
-        "list of tensors",
-        why=(
-            8.1,
-            "of 221 ms, DataLoader and sampler take 92, reading in order 74, at random 62 more",
-        ),
-    ),
-    usual="list of tensors, `pad_sequence`",
+    at_least(10, "list of tensors", why=(8.1, ORDERS)), usual="list of tensors, `pad_sequence`"
 )
 def epoch_sequences():
     """250,000 of 1,000,000 sequences of 1–256 tokens, shuffled, padded."""
@@ -158,18 +139,10 @@ def epoch_sequences():
     part = torch.from_numpy(rng.permutation(len(lengths))[:250_000])
     step = len(values) // len(lengths) * BATCH
     target = torch.zeros(step, dtype=torch.int64)
-
-    def loader(dataset, collate):
-        return DataLoader(dataset, BATCH, sampler=Part(part), collate_fn=collate)
-
-    def by_pinfeed():
-        dataset = pinfeed.ArrayDataset(pinfeed.RaggedArray(values, offsets))
-        return loader(dataset, pinfeed.Collate(pinfeed.Pad()))
-
-    def by_tensors():
-        # Views of consecutive memory: the best case for a list of tensors.
-        tensors = list(torch.from_numpy(values).split(lengths.tolist()))
-        return loader(tensors, lambda batch: (pad_sequence(batch, True), data.lengths_of(batch)))
+    dataset = pinfeed.ArrayDataset(pinfeed.RaggedArray(values, offsets))
+    # Views of consecutive memory: the best case for a list of tensors.
+    tensors = list(torch.from_numpy(values).split(lengths.tolist()))
+    some = {"sampler": Part(part)}
 
     def error(batches):
         seen, columns = [], np.arange(256)
@@ -178,15 +151,18 @@ def epoch_sequences():
             where = columns[: rows.shape[1]]
             counted = (offsets[seen[-1]][:, None] + where) * (where < sizes.numpy()[:, None])
             if difference((rows, sizes), (counted, lengths[seen[-1]])):
-                return float("inf")
+                return math.inf
         return once_each(seen, np.sort(part.numpy()))
 
     copied = torch.from_numpy(values).split(step)[: len(part) // BATCH]
-    return Job(
+    return compare(
         reference("copy the same values in order", lambda: map(target.copy_, copied)),
-        reference(ALONE, partial(iter, loader(Indices(len(lengths)), list))),
-        ours("`ArrayDataset(RaggedArray)`, `Collate(Pad())`", iterated(by_pinfeed)),
-        other("list of tensors, `pad_sequence`", iterated(by_tensors)),
+        reference(ALONE, epochs(Indices(len(lengths)), BATCH, list, **some)),
+        ours(
+            "`ArrayDataset(RaggedArray)`, `Collate(Pad())`",
+            epochs(dataset, BATCH, pinfeed.Collate(pinfeed.Pad()), **some),
+        ),
+        other("list of tensors, `pad_sequence`", epochs(tensors, BATCH, data.by_torch, **some)),
         expected=error,
     )
 
@@ -209,11 +185,10 @@ def epoch_arrow():
     outs = [np.empty_like(array) for array in columns.values()]
 
     def by_pinfeed(dataset):
-        collate = pinfeed.Collate()
-        return partial(iter, DataLoader(dataset, BATCH, shuffle=True, collate_fn=collate))
+        return epochs(dataset, BATCH, pinfeed.Collate(), shuffle=True)
 
     def formatted(kind):
-        return partial(iter, DataLoader(Dataset(table).with_format(kind), BATCH, shuffle=True))
+        return epochs(Dataset(table).with_format(kind), BATCH, shuffle=True)
 
     def error(batches):
         seen = []
@@ -222,11 +197,11 @@ def epoch_arrow():
             # the formats of datasets convert all of them to int64
             for name, column in columns.items():
                 if not np.array_equal(batch[name].numpy(), column[seen[-1]]):
-                    return float("inf")
+                    return math.inf
         return once_each(seen, labels)
 
     from_arrow = pinfeed.ArrayDataset.from_arrow
-    return Job(
+    return compare(
         reference("copy all rows in order", lambda: [*map(np.copyto, outs, columns.values())]),
         ours("`ArrayDataset.from_arrow`", by_pinfeed(from_arrow(Dataset(table)))),
         ours("`from_arrow` of a table in 16 chunks", by_pinfeed(from_arrow(chunked))),
@@ -250,7 +225,7 @@ def epoch_packed():
     def by_pinfeed(sampler, field):
         """Plans every epoch anew, with a new sampler."""
         dataset, collate = pinfeed.ArrayDataset(ragged), pinfeed.Collate(field)
-        return lambda: iter(DataLoader(dataset, batch_sampler=sampler(ragged), collate_fn=collate))
+        return lambda: epochs(dataset, collate=collate, batch_sampler=sampler(ragged))()
 
     def by_trl():
         peers.v2()  # or TRL's imports fail in torchvision
@@ -267,7 +242,7 @@ def epoch_packed():
 
         def epoch():
             packed = pack_dataset(dataset, size, "bfd").with_format("torch")
-            return iter(DataLoader(packed, rows, shuffle=True, collate_fn=collate))
+            return epochs(packed, rows, collate, shuffle=True)()
 
         return epoch
 
@@ -278,15 +253,13 @@ def epoch_packed():
 
     packing = partial(pinfeed.samplers.PackSampler, seq_length=size, batch_size=rows)
     padding = partial(pinfeed.samplers.LengthBucketSampler, max_tokens=size * rows)
-    padded = by_pinfeed(padding, pinfeed.Pad(dtype="int64", lengths=False))
+    pack = pinfeed.Pack(seq_length=size, dtype="int64")
+    pad = pinfeed.Pad(dtype="int64", lengths=False)
     words = torch.from_numpy(tokens).split(size * rows)
-    return Job(
+    return compare(
         reference("tokens to int64, in order", lambda: (part.long() for part in words)),
-        ours(
-            "`PackSampler`, `Pack`",
-            by_pinfeed(packing, pinfeed.Pack(seq_length=size, dtype="int64")),
-        ),
-        ours("`LengthBucketSampler`, `Pad`", padded),
+        ours("`PackSampler`, `Pack`", by_pinfeed(packing, pack)),
+        ours("`LengthBucketSampler`, `Pad`", by_pinfeed(padding, pad)),
         other("TRL `pack_dataset`, DataLoader", built(by_trl)),
         expected=error,
     )
@@ -311,7 +284,7 @@ def samplers():
     def mean_error(batches):
         drawn = weights[np.concatenate([np.asarray(batch) for batch in batches])]
         deviation = float(drawn.std()) / len(drawn) ** 0.5
-        return 0.0 if len(drawn) == draws and abs(drawn.mean() - mean) < 6 * deviation else 9.0
+        return zero_if(len(drawn) == draws and abs(drawn.mean() - mean) < 6 * deviation)
 
     def multinomial():
         return [torch.multinomial(tensor, draws, replacement=True).numpy()]
@@ -319,11 +292,9 @@ def samplers():
     in_order = {"job": "2,000,000 in random order"}
     drawn = {"expected": mean_error, "job": "1,000,000 drawn from 10,000,000 by weight"}
     first = "the first batch of 1,000,000,000 by `ShuffleSampler`"
-    is_first = {
-        "expected": lambda batch: float(len(batch) != BATCH),
-        "job": "the first of 1,000,000,000",
-    }
-    return Job(
+    is_first = {"expected": lambda batch: zero_if(len(batch) == BATCH)}
+    is_first["job"] = "the first of 1,000,000,000"
+    return compare(
         reference("copy the indices", lambda: np.copyto(out, indices), **in_order),
         ours("`ShuffleSampler`", lambda: [*shuffled], **in_order),
         ours(first, lambda: next(iter(endless)), **is_first),

@@ -1,6 +1,8 @@
-"""Random rows of files: cold, cached, and of many files as one array."""
+"""Random rows of files, cold, cached, and of many files as one array; and a stream of shards."""
 
 import ctypes
+import itertools
+import json
 import mmap
 import os
 import tempfile
@@ -15,12 +17,15 @@ import torch
 from torch.utils.data import DataLoader
 
 import pinfeed
-from bench.data import Draw, random_bytes
-from bench.harness import Job, at_least, at_most, difference, other, ours, reference, workload
+from bench.data import Draw, difference, random_bytes, zero_if
+from bench.harness import compare, other, ours, reference, workload
+from bench.targets import DISTURBED, ELSEWHERE, at_least, at_most
 
 BATCH, READERS, PARTS = 256, 16, 1000
 CONCAT = f"`ConcatArray` of {PARTS:,} files"
 TAKE = "NumPy `take` of a memmap"
+MANY_FILES = "each row's file is searched, and 8 batches use 1,800 files"
+ONE_BUFFER = "`take` writes to one buffer; a batch is of the pool, and 14 µs are of the loop around"
 
 
 def unmap(folder):
@@ -138,7 +143,7 @@ def cold(*row):
     """Rows of one file and of many."""
     rows = Rows(row, 1_000_000_000, PARTS)
     concat = pinfeed.ConcatArray(rows.parts)
-    return Job(
+    return compare(
         reference(f"`pread` by {READERS} threads", rows.read(READERS)),
         ours("`ArrayDataset`, `Collate()`", rows.collated(rows.path)),
         ours(CONCAT, rows.collated(concat)),
@@ -168,20 +173,8 @@ def cold_rows_small():
 
 @workload(
     at_most(1.05, "of the file", "of a tensor in memory"),
-    at_most(
-        1.1,
-        CONCAT,
-        "of the file",
-        why=(1.5, "each row's file is searched, and 8 batches use 1,800 files"),
-    ),
-    at_least(
-        1,
-        of="of an array in memory",
-        why=(
-            0.9,
-            "`take` writes to one buffer; a batch is of the pool, and 14 µs are of the loop around",
-        ),
-    ),
+    at_most(1.1, CONCAT, "of the file", why=(1.5, MANY_FILES)),
+    at_least(1, of="of an array in memory", why=(0.9, ONE_BUFFER)),
 )
 def hot_rows():
     """8 batches of 256 random rows of 3 KB of a file of 500 MB in the page cache, and in memory."""
@@ -191,7 +184,7 @@ def hot_rows():
     np.copyto(tensor.numpy(), memory)
     rows.hot()
     concat = pinfeed.ConcatArray(rows.parts)
-    return Job(
+    return compare(
         ours("of the file", rows.collated(rows.path, passes=1)),
         ours(CONCAT, rows.collated(concat, passes=2)),
         ours("of an array in memory", rows.collated(memory)),
@@ -206,7 +199,7 @@ def hot_rows():
 
 
 @workload(
-    at_most(1.11, why=(1.87, "not known; met on an AMD EPYC")),
+    at_most(1.11, why=(1.87, ELSEWHERE)),
     at_least(1, "**pinfeed** without `DeviceLoader`", why=(0.88, "not known")),
 )
 def cold_epoch():
@@ -217,7 +210,8 @@ def cold_epoch():
     def looped(wrap):
         def run():
             dataset, sampler = pinfeed.ArrayDataset(rows.path), rows.draw.batches.tolist()
-            for batch in wrap(DataLoader(dataset, batch_sampler=sampler, collate_fn=collate)):
+            loader = DataLoader(dataset, batch_sampler=sampler, collate_fn=collate)
+            for batch in wrap(loader):
                 last = batch
             return last
 
@@ -228,11 +222,64 @@ def cold_epoch():
         return float(np.abs((images / 255 - 0.5) / 0.25 - batch.numpy()).max())
 
     in_a_thread = partial(pinfeed.DeviceLoader, device="cpu")
-    return Job(
+    return compare(
         reference(f"`pread` by {READERS} threads, nothing else", rows.read(READERS)),
         ours("`DeviceLoader`", looped(in_a_thread), tolerance=1e-5),
         other("**pinfeed** without `DeviceLoader`", looped(iter)),
         expected=error,
         tolerance=1e-5,
         prepare=rows.cold,
+    )
+
+
+BUFFER = 1000
+BUFFERED = f"`StreamDataset`, buffer of {BUFFER:,}"
+
+
+def read_lines(path):
+    """Yields the samples of a shard."""
+    with path.open() as lines:
+        for line in lines:
+            yield json.loads(line)
+
+
+@workload(
+    at_most(1.11),
+    at_most(1.11, BUFFERED, "the source", why=(1.49, "buffering costs 0.5 µs per sample")),
+    at_most(1.05, BUFFERED, "a generator with an equal buffer", why=(1.23, DISTURBED)),
+)
+def stream():
+    """48,000 lines of JSON from 16 shards, one by one."""
+    folder = tempfile.TemporaryDirectory(prefix="pinfeed-bench-")
+    shards = [Path(folder.name, str(number)) for number in range(16)]
+    texts = [{"number": number, "text": "a few words " * 5} for number in range(48_000)]
+    for i, path in enumerate(shards):
+        path.write_text("".join(json.dumps(text) + "\n" for text in texts[i::16]))
+
+    def source():
+        return itertools.chain.from_iterable(map(read_lines, shards))
+
+    def by_hand():
+        held = list(itertools.islice(samples := source(), BUFFER))
+        rng = np.random.default_rng(0)
+        blocks = (rng.integers(BUFFER, size=1024).tolist() for _ in itertools.repeat(None))
+        for sample, slot in zip(samples, itertools.chain.from_iterable(blocks), strict=False):
+            yield held[slot]
+            held[slot] = sample
+        yield from held
+
+    def by_pinfeed(buffer):
+        return partial(iter, pinfeed.StreamDataset(shards, buffer, open_shard=read_lines))
+
+    def error(samples):
+        seen = sorted(sample["number"] for sample in samples)
+        folder.name  # noqa: B018 - keeps the files until the job is gone
+        return zero_if(seen == list(range(len(texts))))
+
+    return compare(
+        reference("the source, shard after shard", source),
+        ours("`StreamDataset`", by_pinfeed(0)),
+        ours(BUFFERED, by_pinfeed(BUFFER)),
+        other("a generator with an equal buffer, positions drawn in blocks", by_hand),
+        expected=error,
     )

@@ -1,16 +1,17 @@
 """Measurements in a fresh process: import time, memory of a dataset with workers."""
 
-import multiprocessing
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
-from torch.utils.data import DataLoader, default_collate
+from torch.utils.data import default_collate
 
 import pinfeed
-from bench.harness import Job, at_most, other, ours, reference, workload
+from bench.data import epochs, held_bytes
+from bench.harness import compare, other, ours, reference, workload
+from bench.targets import at_most
 
 PATHS, WORKERS, CHARACTERS = 1_000_000, 4, 53
 
@@ -42,7 +43,7 @@ def importing():
 
     # Otherwise a garbage collection of all of torch's objects would fall into the import.
     collected = "import gc, numpy, torch\ngc.collect()"
-    return Job(
+    return compare(
         ours("`import pinfeed`, after torch and a garbage collection", after(collected, "pinfeed")),
         ours("`import pinfeed`, after torch", after("import numpy, torch", "pinfeed")),
         other("`import torch`, after NumPy", after("import numpy", "torch")),
@@ -58,7 +59,7 @@ def paths():
     def bytes_of(kind):
         return printed_by(f"from bench.fresh import path_bytes\nprint(path_bytes({kind!r}))")
 
-    return Job(
+    return compare(
         reference("its characters", lambda: CHARACTERS),
         ours("`RaggedArray.from_strings`", bytes_of("pinfeed")),
         other("a list of str", bytes_of("list")),
@@ -71,13 +72,9 @@ def path_bytes(kind):
     """Returns the bytes per path, of the main process and its workers together, after an epoch."""
     name = "/data/imagenet/train/n{0:08d}/n{0:08d}_{1:07}.JPEG"
     drawn = (name.format(i % 1000 * 7919, i) for i in range(PATHS))
-    options = {
-        "num_workers": WORKERS,
-        "persistent_workers": True,
-        "multiprocessing_context": "fork",
-    }
-    idle = DataLoader(range(WORKERS), **options)
-    sum(idle)
+    options = {"workers": WORKERS, "multiprocessing_context": "fork"}
+    idle = epochs(range(WORKERS), **options)
+    sum(idle())
     before = held_bytes()  # of the processes themselves
     del idle
     if kind == "pinfeed":
@@ -85,21 +82,10 @@ def path_bytes(kind):
     else:
         dataset = list(drawn) if kind == "list" else np.fromiter(drawn, object, PATHS)
     stack = pinfeed.Collate() if kind == "pinfeed" else default_collate
-    loader = DataLoader(
-        dataset,
-        batch_sampler=pinfeed.samplers.ShuffleSampler(PATHS, 1000),
-        collate_fn=lambda samples: sum(map(len, stack(samples))),  # reads every path
-        **options,
-    )
-    characters = sum(loader)
+    options["batch_sampler"] = pinfeed.samplers.ShuffleSampler(PATHS, 1000)
+    # It reads every path.
+    epoch = epochs(dataset, collate=lambda samples: sum(map(len, stack(samples))), **options)
+    characters = sum(epoch())
     if characters != CHARACTERS * PATHS:
         raise RuntimeError(f"{kind}: an epoch has {characters} characters, which is wrong")
     return (held_bytes() - before) / PATHS
-
-
-def held_bytes():
-    """Returns the proportional set size of this process and its children (Linux)."""
-    processes = [os.getpid(), *(child.pid for child in multiprocessing.active_children())]
-    texts = [Path(f"/proc/{process}/smaps_rollup").read_text() for process in processes]
-    lines = [line for text in texts for line in text.splitlines() if line.startswith("Pss:")]
-    return sum(int(line.split()[1]) for line in lines) * 1024

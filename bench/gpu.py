@@ -14,18 +14,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import pinfeed
 from bench.command import main
-from bench.data import MEAN, STD, random_bytes
-from bench.harness import (
-    Job,
-    at_least,
-    at_most,
-    built,
-    difference,
-    other,
-    ours,
-    reference,
-    workload,
-)
+from bench.data import MEAN, STD, difference, random_bytes, zero_if
+from bench.harness import built, compare, other, ours, reference, workload
+from bench.targets import at_least, at_most
 
 HAS_GPU = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if HAS_GPU else "cpu")
@@ -72,7 +63,7 @@ def images():
 
     for kind in KINDS:
         add(*kind)
-    return Job(*alternatives, wait=synchronize)
+    return compare(*alternatives, wait=synchronize)
 
 
 @workload(at_most(1 / 0.8), at_least(1))
@@ -91,7 +82,7 @@ def pad():
         inside = indices < offsets[1:, None]
         return torch.where(inside, values[torch.where(inside, indices, 0)], 0)
 
-    return Job(
+    return compare(
         copying("it", values.nbytes + expected.nbytes),
         ours(
             "`torch.ops.pinfeed.pad_jagged`",
@@ -111,7 +102,7 @@ def launch():
     function = partial(pinfeed.functional.normalize, images, MEAN, STD)
     expected = function()
     out = expected.clone()
-    return Job(
+    return compare(
         ours("op", lambda: torch.ops.pinfeed.normalize_images(images, mean, std)),
         ours("function", function),
         other("torch's `copy_`", lambda: out.copy_(out)),
@@ -163,7 +154,7 @@ def epoch():
 
     most, few = (250, 25) if HAS_GPU else (40, 10)
     copies = partial(map, lambda _: target.copy_(pinned, non_blocking=True), range(most))
-    return Job(
+    return compare(
         reference("one pinned buffer, again and again", **some(copies, most)),
         ours("`DeviceLoader(fields=)`", **some(built(by_pinfeed), most), tolerance=0.02),
         other("DataLoader(TensorDataset), pinned", **some(by_torch, few)),
@@ -202,10 +193,10 @@ def training():
                 synchronize()  # or the next batch would be requested long before it is needed
         return loss.isfinite()
 
-    return Job(
+    return compare(
         reference("on one batch", lambda: train([fixed] * steps), units=steps),
         ours("fed by `DeviceLoader`", lambda: train(batches), units=steps),
-        expected=lambda is_finite: 0.0 if is_finite else float("inf"),
+        expected=zero_if,
         wait=synchronize,
     )
 

@@ -9,22 +9,12 @@ from torch.utils.data import default_collate
 
 import pinfeed
 from bench import peers
-from bench.data import MEAN, ROUNDING, STD, Draw, normalized, random_bytes
-from bench.harness import (
-    Job,
-    at_least,
-    at_most,
-    built,
-    difference,
-    other,
-    ours,
-    reference,
-    workload,
-)
+from bench.data import MEAN, ROUNDED, STD, Draw, difference, normalized, random_bytes, zero_if
+from bench.harness import built, compare, filling, other, ours, reference, workload
+from bench.targets import ELSEWHERE, at_least, at_most
 from pinfeed import augment
 
-ROUNDED = ROUNDING[torch.float32]
-FILL = "fill the output (`out.fill_`)"
+TORCHVISION = "torchvision v2 per image + copy into zeros"
 
 
 @workload(
@@ -35,13 +25,13 @@ FILL = "fill the output (`out.fill_`)"
         1.10,
         "`normalize(out=)` of ndarrays, 16 bytes",
         "`normalize(out=)` of ndarrays",
-        why=(1.25, "not known; met on an AMD EPYC"),
+        why=(1.25, ELSEWHERE),
     ),
     at_most(1.00, "`normalize(out=)`, 2 threads", "`normalize(out=)`"),
     at_least(1),
     at_least(4, "torch, best", why=(3.2, "3.6 on a Cascade Lake; met on an AMD EPYC")),
-    at_least(12, "OpenCV", why=(9.5, "not known; met on an AMD EPYC")),
-    at_least(15, "torchvision", why=(9.2, "not known; met on an AMD EPYC")),
+    at_least(12, "OpenCV", why=(9.5, ELSEWHERE)),
+    at_least(15, "torchvision", why=(9.2, ELSEWHERE)),
     usual="torch, as usually written",
 )
 def images():
@@ -55,8 +45,8 @@ def images():
     tensors = partial(pinfeed.functional.normalize, batch, MEAN, STD)
     arrays = partial(pinfeed.functional.normalize, photos, MEAN, STD)
     of_arrays = "`normalize(out=)` of ndarrays"
-    return Job(
-        reference(FILL, lambda: out.fill_(1)),
+    return compare(
+        filling(out),
         reference("C library's `memset`", lambda: ctypes.memset(out.data_ptr(), 1, out.nbytes)),
         ours("`normalize(out=)`", partial(tensors, out=out)),
         ours("`normalize`, pooled", tensors),
@@ -78,8 +68,8 @@ def one_image():
     """One image of 32×32, normalized: the cost of the call itself."""
     photos, out = random_bytes(1, 32, 32, 3), torch.zeros(1, 3, 32, 32)
     run = partial(pinfeed.functional.normalize, photos, MEAN, STD, out=out.numpy())
-    return Job(
-        reference(FILL, lambda: out.fill_(1)),
+    return compare(
+        filling(out),
         ours("`normalize(out=)`", run),
         *peers.normalizing(photos, out),
         expected=normalized(photos),
@@ -105,8 +95,8 @@ def gathered():
         transform = peers.to_normalized()
         return lambda: default_collate([transform(photos[i]) for i in draw.array.tolist()])
 
-    return Job(
-        reference(FILL, lambda: out.fill_(1)),
+    return compare(
+        filling(out),
         ours("`ArrayDataset`, `Collate(Image)`", lambda: collate(dataset.__getitems__(draw.array))),
         other("torch, best by hand (`index_select`, `copy_`, …)", by_torch),
         other("torchvision v2 per sample + `default_collate`", built(by_torchvision)),
@@ -116,13 +106,11 @@ def gathered():
     )
 
 
+BF16 = "fill the same bfloat16 bytes"
+
+
 @workload(
-    at_most(
-        1.30,
-        "to bfloat16",
-        "fill the same bfloat16 bytes",
-        why=(1.61, "AVX2 rounds to bfloat16 by integer operations"),
-    ),
+    at_most(1.30, "to bfloat16", BF16, why=(1.61, "AVX2 rounds to bfloat16 by integer operations")),
     at_most(1.20, "of uint16", "read the same bytes of uint16", why=(1.32, "1.2 on a quiet host")),
     at_most(1.20, "of float32", "read the same bytes of float32"),
     at_most(1.05, "clips", "to float32"),
@@ -151,31 +139,27 @@ def image_kinds():
     def flipped_error(result):
         flips = (result[:, :, :, 0] != whole[:, :, :, 0]).flatten(1).any(1)
         expected = torch.where(flips.view(-1, 1, 1, 1), whole.flip(3), whole)
-        return float((result - expected).abs().max()) if 30 < flips.sum() < 98 else float("inf")
+        return difference(result, expected) + zero_if(30 < flips.sum() < 98)
 
     rounded = normalized(photos, torch.bfloat16)
     clips = collated(photos.reshape(8, 16, 224, 224, 3), input="THWC", output="CTHW")
-    in_clips = {"expected": whole.view(8, 16, 3, 224, 224).transpose(1, 2)}
+    in_clips = whole.view(8, 16, 3, 224, 224).transpose(1, 2)
     flips = collated(photos, augment=augment.RandomHorizontalFlip())
-    return Job(
-        reference("fill the same bfloat16 bytes", lambda: halves.fill_(1)),
+    return compare(
+        reference(BF16, lambda: halves.fill_(1)),
         reference("read the same bytes of uint16 and fill", read_and_fill(wide)),
         reference("read the same bytes of float32 and fill", read_and_fill(floats)),
         ours("to float32", collated(photos)),
         ours("to bfloat16", collated(photos, dtype=torch.bfloat16), expected=rounded),
         ours("of uint16", collated(wide), tolerance=ROUNDED),
         ours("of float32", collated(floats), tolerance=ROUNDED),
-        ours("clips of 16 frames", clips, **in_clips),
+        ours("clips of 16 frames", clips, expected=in_clips),
         ours("half of them flipped", flips, expected=flipped_error),
         expected=whole,
     )
 
 
-@workload(
-    at_least(
-        10, "torchvision v2 per image + copy into zeros", why=(5.4, "not known; met on an AMD EPYC")
-    )
-)
+@workload(at_least(10, TORCHVISION, why=(5.4, ELSEWHERE)))
 def mixed_sizes():
     """32 images of 100–500 pixels a side, normalized and padded."""
     sides = np.random.default_rng(0).integers(100, 501, (32, 2))
@@ -184,21 +168,17 @@ def mixed_sizes():
     collate = pinfeed.Collate(pinfeed.Image(MEAN, STD, pad_value=0.0))
 
     def filled(transform):
-        canvas = torch.zeros(32, 3, 500, 500)
-        for image, slot in zip(photos, canvas, strict=True):
-            slot[:, : image.shape[0], : image.shape[1]] = transform(image)
-        return canvas
+        return peers.padded_images([*map(transform, photos)], (32, 3, 500, 500))
 
     def by_torchvision():
         transform = peers.to_normalized()
         return lambda: filled(transform)
 
     expected = filled(lambda image: normalized(image[None])[0])
-    out = torch.zeros(expected.shape)
-    return Job(
-        reference(FILL, lambda: out.fill_(1)),
+    return compare(
+        filling(torch.zeros(expected.shape)),
         ours("`Collate(Image(pad_value=0))`", lambda: collate(photos)),
-        other("torchvision v2 per image + copy into zeros", built(by_torchvision)),
+        other(TORCHVISION, built(by_torchvision)),
         expected=expected,
         tolerance=ROUNDED,
     )

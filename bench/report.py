@@ -2,54 +2,45 @@
 
 import os
 import platform
-import statistics
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pinfeed
-from bench.harness import FASTEST, WORKLOADS, NotMeasured, Target, find, measured, ratio
+from bench.harness import WORKLOADS
+from bench.targets import FASTEST, NotMeasured, Record, Verdict, find, value
 from pinfeed import _core
 
 PACKAGES = ("numpy", "torch", "torchvision", "opencv-python-headless", "albumentations", "numba")
 PACKAGES += ("transformers", "datasets", "trl", "ray", "tensorflow-cpu")
-Record = Mapping[str, Any]
 
-MAIN_HEADER = (
-    "workload",
-    "job",
-    "fastest alternative",
-    "pinfeed",
-    "alternative",
-    "factor",
-    "reference",
-)
 ALONE_HEADER = ("workload", "job", "pinfeed", "reference")
-# The areas of the main table: a heading, a sentence, and the modules of the workloads.
-AREAS = (
-    ("Epochs", "Whole shuffled epochs, with sampler and DataLoader.", ("epochs",)),
-    (
-        "Images",
-        "Batches of decoded images: normalized, cropped, resized, padded, cut into patches.",
-        ("images", "augmentation", "migration", "photographs", "detection", "patches"),
-    ),
-    ("Sequences", "Batches of tokens and features: padded, joined, packed.", ("sequences",)),
-    (
+MAIN_HEADER = (*ALONE_HEADER[:2], FASTEST, "pinfeed", "alternative", "factor", "reference")
+# The areas of the main table: a heading and a sentence, by the module of a workload.
+IMAGES = (
+    "Images",
+    "Batches of decoded images: normalized, cropped, resized, padded, cut into patches.",
+)
+AREAS = {
+    "epochs": ("Epochs", "Whole shuffled epochs, with sampler and DataLoader."),
+    "images": IMAGES,
+    "augmentation": IMAGES,
+    "photographs": IMAGES,
+    "detection": IMAGES,
+    "patches": IMAGES,
+    "sequences": ("Sequences", "Batches of tokens and features: padded, joined, packed."),
+    "batches": (
         "Small batches and single rows",
         "The fixed cost of a call, and of memory that is not reused.",
-        ("batches",),
     ),
-    ("Files and streams", "Rows of files, cached and uncached, and streams.", ("files", "streams")),
-    (
-        "Workers and threads",
-        "Batches from two worker processes, or from two threads.",
-        ("workers", "threads"),
-    ),
-    ("Other frameworks", "NumPy arrays, TensorFlow datasets and Ray batches.", ("conversions",)),
-    ("Import time and memory", "Each is measured in a new process.", ("fresh",)),
-)
+    "files": ("Files and streams", "Rows of files, cached and uncached, and streams."),
+    "workers": ("Workers and threads", "Batches from two worker processes, or from two threads."),
+    "conversions": ("Other frameworks", "NumPy arrays, TensorFlow datasets and Ray batches."),
+    "fresh": ("Import time and memory", "Each is measured in a new process."),
+}
 
 
 def machine_facts() -> dict[str, Any]:
@@ -58,18 +49,16 @@ def machine_facts() -> dict[str, Any]:
     if sys.platform == "linux":
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         cpu = next((x.partition(": ")[2] for x in lines if x.startswith("model name")), cpu)
-    versions = {}
+    versions = {"pinfeed": pinfeed.__version__}
     for package in PACKAGES:
-        try:
+        with suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
     return {
         "cpu": cpu,
         "cpus": len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count(),
         "system": platform.system(),
         "python": platform.python_version(),
-        "packages": {"pinfeed": pinfeed.__version__, **versions},
+        "packages": versions,
         "isa": _core.active_isa(),
     }
 
@@ -87,26 +76,14 @@ def short_facts_line(facts: Record) -> str:
     return f"{machine}, Python {facts['python']}, torch {facts['packages']['torch']}"
 
 
-def _digits(value: float) -> str:
-    """Formats a number with three digits, without an exponent."""
-    if value >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
-
-
-def _amount(value: float, unit: str) -> str:
-    """Formats a time, or bytes, in the unit that suits it."""
-    sizes = (
-        (("MB", 1e6), ("B", 1.0)) if unit == "bytes" else (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
-    )
-    for name, size in sizes:
-        if value >= size:
-            return f"{_digits(value / size)} {name}"
-    return f"{value * 1e9:.0f} ns"
-
-
-def _median(alternative: Record, quantity: str = "seconds") -> float:
-    return statistics.median(alternative["samples"][quantity])
+def _amount(amount: float, unit: str | None) -> str:
+    """Formats a time, or bytes, in the unit that suits it, with three digits, without an exponent."""
+    units = {"MB": 1e6, "B": 1.0} if unit == "bytes" else {"s": 1.0, "ms": 1e-3, "µs": 1e-6}
+    for name, size in units.items():
+        if amount >= size:
+            number = amount / size
+            return f"{number:,.{0 if number >= 100 else 1 if number >= 10 else 2}f} {name}"
+    return f"{amount * 1e9:.0f} ns"
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1) -> str:
@@ -124,80 +101,28 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1) 
 def _factor(record: Record, alternative: Record, role: str = "pinfeed") -> str:
     """Formats an alternative's time as a multiple of the time of the role's first alternative."""
     try:
-        value = ratio(alternative, find(record, "", role, alternative["job"]))
+        factor = value(alternative) / value(find(record, "", role, alternative["job"]))
     except NotMeasured:
         return "-"
-    return f"{value:.{2 if value < 2 else 1 if value < 10 else 0}f}×"
+    return f"{factor:.{2 if factor < 2 else 1 if factor < 10 else 0}f}×"
 
 
 def result_table(record: Record) -> str:
     """Returns a table of a workload's alternatives, and why some did not run."""
     rows, notes = [], []
-    for alternative in record["alternatives"]:
-        if alternative["status"] != "ok":
-            notes.append(
-                f"- {alternative['name']}: {alternative['status']} ({alternative['note']})"
-            )
+    for each in record["alternatives"]:
+        if each["status"] != "ok":
+            notes.append(f"- {each['name']}: {each['status']} ({each['note']})")
             continue
-        name = (
-            f"**pinfeed** {alternative['name']}"
-            if alternative["role"] == "pinfeed"
-            else alternative["name"]
-        )
-        times = (_median(alternative), min(alternative["samples"]["seconds"]))
-        cells = [_amount(value, record["returns"]) for value in times]
-        cells += [_factor(record, alternative, role) for role in ("reference", "pinfeed")]
-        faults = (
-            f"{_median(alternative, 'faults'):,.0f}" if "faults" in alternative["samples"] else "-"
-        )
-        rows.append([name, *cells, faults])
+        cells = [f"**pinfeed** {each['name']}" if each["role"] == "pinfeed" else each["name"]]
+        times = value(each), min(each["samples"]["seconds"])
+        cells += [_amount(time, record["returns"]) for time in times]
+        cells += [_factor(record, each, role) for role in ("reference", "pinfeed")]
+        has_faults = "faults" in each["samples"]
+        rows.append([*cells, f"{value(each, 'faults'):,.0f}" if has_faults else "-"])
     header = ["alternative", "median", "best", "to the reference", "to pinfeed", "page faults"]
     heading = f"### `{record['name']}`: {record['title']}"
     return "\n\n".join([heading, table(header, rows), "\n".join(notes)]).strip()
-
-
-class Verdict(NamedTuple):
-    """A target of a workload, its measured value or why it has none, and whether it is met.
-
-    A target that is missed by no more than its accepted figure is accepted.
-    """
-
-    workload: str
-    text: str
-    measured: str
-    is_met: bool | None
-    is_accepted: bool
-    why: str
-
-
-def _text(target: Target) -> str:
-    subject = target.alternative or "pinfeed"
-    if target.unit:
-        return f"{subject} {target.sign} {target.bound:g} {target.unit}"
-    prefix = {"cpu": "CPU time of ", "peak": "peak memory of "}.get(target.quantity, "")
-    base = target.of or ("the reference" if target.sign == "≤" else "pinfeed")
-    return f"{prefix}{subject} {target.sign} {target.bound:.3g}× {base}"
-
-
-def _meets(value: float, sign: str, bound: float) -> bool:
-    return value <= bound if sign == "≤" else value >= bound
-
-
-def check(record: Record) -> list[Verdict]:
-    """Compares a workload's targets with its record, at the two decimals of the table."""
-    verdicts = []
-    for target in WORKLOADS[record["name"]].targets:
-        try:
-            value = round(measured(target, record), 2)
-        except NotMeasured as reason:
-            text, is_met, is_accepted = str(reason), None, True
-        else:
-            text = f"{value:g} {target.unit}" if target.unit else f"{value:.2f}×"
-            is_met = _meets(value, target.sign, target.bound)
-            is_accepted = is_met or bool(target.why and _meets(value, target.sign, target.why[0]))
-        why = f"{target.sign} {target.why[0]:g} is accepted: {target.why[1]}" if target.why else ""
-        verdicts.append(Verdict(record["name"], _text(target), text, is_met, is_accepted, why))
-    return verdicts
 
 
 def target_table(verdicts: Sequence[Verdict], missed: bool = False) -> str:
@@ -220,10 +145,10 @@ def target_table(verdicts: Sequence[Verdict], missed: bool = False) -> str:
 def failures(records: Iterable[Record], verdicts: Iterable[Verdict]) -> list[str]:
     """Returns failed and wrong alternatives, and targets that are missed by more than is accepted."""
     lines = [
-        f"{record['name']}: {alternative['name']}: {alternative['status']} ({alternative['note']})"
+        f"{record['name']}: {each['name']}: {each['status']} ({each['note']})"
         for record in records
-        for alternative in record["alternatives"]
-        if alternative["status"] in ("failed", "wrong")
+        for each in record["alternatives"]
+        if each["status"] in ("failed", "wrong")
     ]
     return lines + [f"{v.workload}: {v.text}: {v.measured}" for v in verdicts if not v.is_accepted]
 
@@ -234,35 +159,39 @@ def _cells(record: Record, name: str, role: str, job: str | None = None) -> tupl
         alternative = find(record, name, role, job)
     except NotMeasured:
         return "-", "-", "-"
-    time = _amount(_median(alternative), record["returns"])
+    time = _amount(value(alternative), record["returns"])
     return alternative["name"], time, _factor(record, alternative)
 
 
 def main_tables(records: Mapping[str, Record]) -> tuple[str, str]:
     """Returns the tables of jobs with an alternative, slower jobs first, and the table of the others."""
-    parts, slower, alone = [], [], []
-    for title, text, modules in AREAS:
-        rows = []
-        for name, record in records.items():
-            if WORKLOADS[name].make.__module__.removeprefix("bench.") not in modules:
+    slower = (
+        "Where pinfeed is slower",
+        "In these jobs, the fastest alternative is faster than pinfeed:",
+    )
+    tables: dict[tuple[str, str], list[list[str]]] = {slower: []}
+    alone = []
+    for name, record in records.items():
+        area = tables.setdefault(AREAS[WORKLOADS[name].make.__module__.removeprefix("bench.")], [])
+        for job in dict.fromkeys(each["job"] for each in record["alternatives"]):
+            words = [f"`{name}`", f"{record['title']}{job and f': {job}'}"]
+            ours = _cells(record, "", "pinfeed", job)[1]
+            reference = _cells(record, "", "reference", job)[1]
+            other, time, factor = _cells(record, FASTEST, "other", job)
+            if ours == "-":
+                continue  # it has not run; `failures` lists it
+            if factor == "-":
+                alone.append([*words, ours, reference])
                 continue
-            for job in dict.fromkeys(a["job"] for a in record["alternatives"]):
-                words = [f"`{name}`", f"{record['title']}{job and f': {job}'}"]
-                ours = _cells(record, "", "pinfeed", job)[1]
-                reference = _cells(record, "", "reference", job)[1]
-                other, time, factor = _cells(record, FASTEST, "other", job)
-                if ours == "-":
-                    continue  # it has not run; `failures` lists it
-                if factor == "-":
-                    alone.append([*words, ours, reference])
-                    continue
-                rows.append([*words, other, ours, time, factor, reference])
-                slower += rows[-1:] if float(factor.rstrip("×")) < 1 else []
-        if rows:
-            parts += [f"## {title}", text, table(MAIN_HEADER, rows, words=3)]
-    if slower:
-        text = "In these jobs, the fastest alternative is faster than pinfeed:"
-        parts = ["## Where pinfeed is slower", text, table(MAIN_HEADER, slower, words=3), *parts]
+            area.append([*words, other, ours, time, factor, reference])
+            if float(factor.rstrip("×")) < 1:
+                tables[slower].append(area[-1])
+    parts = [
+        part
+        for (title, text), rows in tables.items()
+        if rows
+        for part in (f"## {title}", text, table(MAIN_HEADER, rows, words=3))
+    ]
     return "\n\n".join(parts), table(ALONE_HEADER, alone, words=2)
 
 

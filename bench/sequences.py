@@ -8,30 +8,19 @@ from functools import partial
 
 import numpy as np
 import torch
-from torch.nn.utils.rnn import pad_sequence
 
 import pinfeed
 from bench import data
-from bench.data import lengths_of, padded
-from bench.harness import (
-    Job,
-    at_least,
-    at_most,
-    built,
-    difference,
-    other,
-    ours,
-    reference,
-    workload,
-)
+from bench.data import by_torch, difference, entry_is, lengths_of, padded, zero_if
+from bench.harness import built, compare, filling, other, ours, reference, workload
+from bench.targets import ELSEWHERE, at_least, at_most
 
 SEQ_LENGTH, ROWS = 8192, 4
-FILL = "fill the output (`out.fill_`)"
-
-
-def by_torch(tensors):
-    """Pads as torch code usually does, including lengths."""
-    return pad_sequence(tensors, batch_first=True), lengths_of(tensors)
+SCATTERED = "both wait for a tensor's object, storage and numbers, at three addresses"
+COPY, COPY_ALL = "copy the same bytes", "copy the same bytes, all outputs"
+CALL = "the native call takes 12 µs, the copy 8, and Python around it 11"
+MORE_OUTPUTS = "the call takes some 20 µs, and has four more outputs"
+ALSO_LABELS = "it also writes labels and an int64 mask, 2.7× the memory"
 
 
 @workload(
@@ -51,8 +40,8 @@ def pad():
         array[np.arange(array.shape[1]) < lengths[:, None]] = np.concatenate(arrays)
         return array, lengths
 
-    return Job(
-        reference(FILL, lambda: out.fill_(1)),
+    return compare(
+        filling(out),
         ours("`pad`, pooled", lambda: pinfeed.functional.pad(tensors)),
         ours("`pad(out=)`", lambda: pinfeed.functional.pad(tensors, out=out)),
         ours("`Collate(Pad())`", lambda: collate(tensors)),
@@ -94,7 +83,7 @@ def pad_lists():
         samples = [{"input_ids": numbers} for numbers in lists]
         return lambda: (collate(samples)["input_ids"], lengths())
 
-    return Job(
+    return compare(
         reference("fill the output (`out.fill`)", lambda: out.fill(1)),
         ours("`pad`, pooled", lambda: pinfeed.functional.pad(lists)),
         other("NumPy `fromiter` + mask into `out`", masked),
@@ -106,17 +95,11 @@ def pad_lists():
     )
 
 
-@workload(
-    at_least(
-        9,
-        "torch `pad_sequence`",
-        why=(2.8, "both wait for a tensor's object, storage and numbers, at three addresses"),
-    )
-)
+@workload(at_least(9, "torch `pad_sequence`", why=(2.8, SCATTERED)))
 def pad_cold():
     """256 of 20,000 sequences of 1–511 tokens, not in the CPU's caches, padded."""
     tensors = [*map(torch.from_numpy, data.sequences(20_000, 511))]
-    draw, chosen, out = data.Draw(len(tensors)), [], torch.zeros(256, 511, dtype=torch.int64)
+    draw, chosen = data.Draw(len(tensors)), []
 
     def choose():
         draw.again()
@@ -126,8 +109,8 @@ def pad_cold():
     def error(batch):
         return difference(batch, (padded([*map(torch.Tensor.numpy, chosen)]), lengths_of(chosen)))
 
-    return Job(
-        reference(FILL, lambda: out.fill_(1)),
+    return compare(
+        filling(torch.zeros(256, 511, dtype=torch.int64)),
         ours("`pad`, pooled", lambda: pinfeed.functional.pad(chosen)),
         other("torch `pad_sequence`", lambda: by_torch(chosen)),
         expected=error,
@@ -136,24 +119,10 @@ def pad_cold():
 
 
 @workload(
-    at_most(
-        1.35, "`pad`, pooled", "fill the padded output", why=(1.71, "not known; met on an AMD EPYC")
-    ),
-    at_least(
-        1.7, "torch `pad_sequence`", "`pad`, pooled", why=(1.14, "not known; met on an AMD EPYC")
-    ),
-    at_most(
-        1.2,
-        "`Collate(Jagged())`",
-        "copy the same values",
-        why=(1.36, "not known; met on an AMD EPYC"),
-    ),
-    at_most(
-        1.2,
-        "`JaggedBatch.from_padded`",
-        "copy the same values",
-        why=(1.37, "not known; met on an AMD EPYC"),
-    ),
+    at_most(1.35, "`pad`, pooled", "fill the padded output", why=(1.71, ELSEWHERE)),
+    at_least(1.7, "torch `pad_sequence`", "`pad`, pooled", why=(1.14, ELSEWHERE)),
+    at_most(1.2, "`Collate(Jagged())`", "copy the same values", why=(1.36, ELSEWHERE)),
+    at_most(1.2, "`JaggedBatch.from_padded`", "copy the same values", why=(1.37, ELSEWHERE)),
     at_most(1.2, "`unpad`", "copy the same values"),
 )
 def frames():
@@ -179,7 +148,7 @@ def frames():
     unpad = partial(pinfeed.functional.unpad, in_rows, lengths)
     from_padded = jagged(pinfeed.JaggedBatch.from_padded, in_rows, lengths)
     rows = {"expected": (in_rows, lengths)}
-    return Job(
+    return compare(
         reference("fill the padded output (`out.fill_`)", lambda: out.fill_(1)),
         reference("copy the same values (`copy_`)", lambda: target.copy_(joined)),
         ours("`pad`, pooled", lambda: pinfeed.functional.pad(tensors), **rows),
@@ -206,12 +175,7 @@ ON_ROWS = "`DataCollatorForLanguageModeling` on an ArrayDataset"
 
 @workload(
     *(at_least(10, f"transformers `{name}`", f"`{name}`") for name in COLLATORS),
-    at_most(
-        2,
-        ON_ROWS,
-        "`Collate(Pad())`",
-        why=(2.8, "it also writes labels and an int64 mask, 2.7× the memory"),
-    ),
+    at_most(2, ON_ROWS, "`Collate(Pad())`", why=(2.8, ALSO_LABELS)),
 )
 def collators():
     """256 features of 1–511 tokens as lists of ints, for transformers' models."""
@@ -242,16 +206,11 @@ def collators():
     rows = pinfeed.ArrayDataset({"input_ids": ragged}).__getitems__(np.arange(len(texts)))
     pad = pinfeed.Collate({"input_ids": pinfeed.Pad(lengths=False, mask="attention_mask")})
     language = collator(mine, "DataCollatorForLanguageModeling")
-    tokens = padded([*map(np.array, texts)])
-
-    def same_tokens(batch):
-        return difference(batch["input_ids"], tokens)
-
-    return Job(
+    return compare(
         *alternatives,
         ours("`Collate(Pad())` of the same", partial(pad, rows)),
         ours(ON_ROWS, partial(language, rows)),
-        expected=same_tokens,
+        expected=entry_is("input_ids", padded([*map(np.array, texts)])),
     )
 
 
@@ -262,7 +221,8 @@ def pack_plan():
     """Rows of 8192 tokens planned for 10,000,000 documents, and resumed."""
     lengths = data.document_lengths(10_000_000, 6, SEQ_LENGTH)
     least, out = -(-int(lengths.sum()) // SEQ_LENGTH), np.empty_like(lengths)
-    sampler = pinfeed.samplers.PackSampler(lengths, batch_size=ROWS, seq_length=SEQ_LENGTH)
+    plan = partial(pinfeed.samplers.PackSampler, lengths, seq_length=SEQ_LENGTH)
+    sampler = plan(batch_size=ROWS)
     sampler.set_epoch(1)
     state = sampler.state_dict()
 
@@ -274,14 +234,11 @@ def pack_plan():
             other.load_state_dict(state | {"consumed": yielded * ROWS})
             return [*next(iter(other))]
 
-        return {"run": run, "expected": lambda batch: 0.0 if batch == expected else np.inf}
+        return {"run": run, "expected": lambda batch: zero_if(batch == expected)}
 
-    return Job(
+    return compare(
         reference("copy the lengths", lambda: np.copyto(out, lengths)),
-        ours(
-            "`PackSampler`",
-            lambda: len(pinfeed.samplers.PackSampler(lengths, seq_length=SEQ_LENGTH)),
-        ),
+        ours("`PackSampler`", lambda: len(plan())),
         ours("the epoch's first batch", **resumed(0)),
         ours("batch 100,000", **resumed(100_000)),
         # At most 1 % more rows than necessary.
@@ -290,34 +247,22 @@ def pack_plan():
 
 
 @workload(
-    at_most(
-        1.3,
-        "tokens alone",
-        "copy the same bytes",
-        why=(5.4, "the native call takes 12 µs, the copy 8, and Python around it 11"),
-    ),
-    at_most(
-        2,
-        "with all outputs",
-        "copy the same bytes, all outputs",
-        why=(3.6, "the call takes some 20 µs, and has four more outputs"),
-    ),
+    at_most(1.3, "tokens alone", COPY, why=(5.4, CALL)),
+    at_most(2, "with all outputs", COPY_ALL, why=(3.6, MORE_OUTPUTS)),
 )
 def pack_fill():
     """4 × 8192 int64 tokens of documents in memory, packed."""
     offsets = data.offsets_of(data.document_lengths(2_000, 6, SEQ_LENGTH))
     tokens = np.random.default_rng(1).integers(0, 50_000, offsets[-1])
     ragged = pinfeed.RaggedArray(tokens, offsets)
-    indices = next(
-        iter(pinfeed.samplers.PackSampler(ragged, batch_size=ROWS, seq_length=SEQ_LENGTH))
-    )
+    sampler = pinfeed.samplers.PackSampler(ragged, batch_size=ROWS, seq_length=SEQ_LENGTH)
+    indices = next(iter(sampler))
     samples = pinfeed.ArrayDataset({"input_ids": ragged}).__getitems__(indices)
     marks = ("position_ids", "document_ids", "seq_idx", "attention_mask", "cu_seqlens")
 
     def by_pinfeed(**options):
-        return partial(
-            pinfeed.Collate({"input_ids": pinfeed.Pack(seq_length=SEQ_LENGTH, **options)}), samples
-        )
+        fields = {"input_ids": pinfeed.Pack(seq_length=SEQ_LENGTH, **options)}
+        return partial(pinfeed.Collate(fields), samples)
 
     def copies(run):
         source = torch.ones(sum(entry.nbytes for entry in run().values()), dtype=torch.uint8)
@@ -333,13 +278,12 @@ def pack_fill():
             offset += len(document)
         return {"input_ids": out}
 
-    expected = by_numpy()["input_ids"]
     alone, marked = by_pinfeed(), by_pinfeed(**dict.fromkeys(marks, True))
-    return Job(
-        reference("copy the same bytes", copies(alone)),
-        reference("copy the same bytes, all outputs", copies(marked)),
+    return compare(
+        reference(COPY, copies(alone)),
+        reference(COPY_ALL, copies(marked)),
         ours("tokens alone", alone),
         ours("with all outputs", marked),
         other("NumPy, document by document", by_numpy),
-        expected=lambda batch: difference(batch["input_ids"], expected),
+        expected=entry_is("input_ids", by_numpy()["input_ids"]),
     )
