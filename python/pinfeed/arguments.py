@@ -11,7 +11,7 @@ import operator
 import os
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, ParamSpec, TypeVar, get_args
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -408,25 +408,6 @@ def checked_range(value: Any, name: str, maximum: float = math.inf) -> tuple[flo
     if not fits:
         raise ValueError(f"{name} must be a pair (min, max) of {expected}, got {value!r}")
     return low, high
-
-
-def checked_interpolation(
-    interpolation: Any, resize_dtype: Any, dtype: str, function: str
-) -> tuple[Interpolation, bool]:
-    """Returns the interpolation for a dtype, and whether bytes are resized as floats."""
-    checked_choice(interpolation, get_args(Interpolation), f"{function}: interpolation")
-    if resize_dtype is None:
-        return interpolation, False
-    if resize_dtype not in (torch.float32, np.float32):
-        raise TypeError(
-            f"{function}: resize_dtype must be torch.float32 or None, got {resize_dtype!r}"
-        )
-    if "int" in dtype:
-        raise ValueError(
-            f"{function}: resize_dtype=torch.float32 is for images that become floats, "
-            f"got dtype=torch.{dtype}; leave one of them out"
-        )
-    return interpolation, True
 
 
 def require_instance(value: Any, kind: type, expected: str) -> None:

@@ -1,11 +1,9 @@
 """Colors: torchvision's formulas for uint8, after the geometry and before the normalization."""
 
-import collections
 import itertools
 
 import numpy as np
 import pytest
-import scipy.stats
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -162,28 +160,6 @@ def test_large_images_and_threads(isa, threads):
                 assert torch.equal(actual, expected)
     finally:
         pinfeed.set_num_threads(before)
-
-
-def test_the_order_and_the_probability():
-    """All six orders are equally frequent, independent of the other draws."""
-    pixel = np.uint8([[[200, 120, 40]], [[10, 20, 90]]])
-    three = {"brightness": 1.5, "contrast": 0.5, "saturation": 2.0}
-    jitter = augment.ColorJitter(**{name: (f, f) for name, f in three.items()}, p=0.6)
-    field = pinfeed.Image(dtype=torch.uint8, augment=jitter, output="HWC")
-    rows = pinfeed.ArrayDataset(np.stack([pixel] * 12_000)).__getitems__(range(12_000))
-    actual = collections.Counter(
-        tuple(image.flatten().tolist()) for image in pinfeed.Collate(field)(rows)
-    )
-    planes = torch.from_numpy(pixel).permute(2, 0, 1).contiguous()
-    expected = collections.Counter({tuple(pixel.flatten().tolist()): 0.4})
-    for order in ORDERS:
-        values = planes
-        for name in order:
-            values = adjusted(values, name, three[name])
-        expected[tuple(values.permute(1, 2, 0).flatten().tolist())] += 0.1
-    assert actual.keys() == expected.keys()
-    counts = [[actual[key], share * 12_000] for key, share in expected.items()]
-    assert scipy.stats.chisquare(*zip(*counts, strict=True)).pvalue > 1e-4
 
 
 def test_each_frame_has_its_own_mean():

@@ -56,17 +56,6 @@ def test_another_format_raises_and_names_the_right_one(declared, true, kind):
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("beyond", [0.3, 0.9])
-def test_boxes_beyond_their_image_are_not_another_format(format, beyond):
-    rng = np.random.default_rng(1)
-    for _ in range(200):
-        boxes = corners(rng, 5)
-        boxes[0, 2:] += beyond * (boxes[0, 2:] - boxes[0, :2])
-        boxes[1, :2] -= 5
-        batch_of([photo(written(boxes, format))], format=format)
-
-
-@pytest.mark.parametrize("format", FORMATS)
 def test_fractions_raise_for_any_batch_size(format):
     boxes = corners(np.random.default_rng(2), 3) / ([WIDTH, HEIGHT] * 2)
     samples = [photo([]), photo(written(boxes, format))]
@@ -142,15 +131,9 @@ def test_tensors_with_a_format(format, declared):
         result = batch_of(samples, format=declared, output="xyxy")["boxes"].values
         np.testing.assert_allclose(result, boxes / 2, atol=1e-3)
     else:
-        message = (
-            f"of sample 1: expected boxes of format '{declared}', got a BoundingBoxes of format"
-        )
-        check(
-            lambda: batch_of(samples, format=declared),
-            ValueError,
-            message,
-            f'pass format="{format}"',
-        )
+        words = f"of sample 1: expected boxes of format '{declared}', got a BoundingBoxes of format"
+        call = lambda: batch_of(samples, format=declared)
+        check(call, ValueError, words, f'pass format="{format}"')
 
 
 def test_tensors_with_another_image_size():
@@ -280,22 +263,6 @@ def test_missing_points_at_negative_coordinates():
     assert batch["points"].values[:2].tolist() == [[93, 5], [6, 60]]
 
 
-@pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("seed", range(4))
-def test_full_boxes_of_truncated_objects(format, seed):
-    """CrowdHuman's boxes extend beyond the image, with their centers inside."""
-    rng = np.random.default_rng(seed)
-    collate = pinfeed.Collate({"image": HALF, "boxes": pinfeed.Boxes(format=format)})
-    for _ in range(60):
-        samples = []
-        for count in rng.integers(0, 4, 2):
-            centers = rng.uniform(0, 1, (count, 2)) * [WIDTH, HEIGHT]
-            halves = rng.uniform(5, 150, (count, 2))
-            boxes = np.concatenate([centers - halves, centers + halves], 1)
-            samples.append(photo(written(boxes, format)))
-        collate(samples)
-
-
 def test_a_width_that_rounding_made_negative():
     boxes = np.array([[10, 20, 10 - 1e-6, 40], [10.0, 20, 30, 40]])
     before = boxes.copy()
@@ -325,12 +292,31 @@ def persons(rng, count):
         yield np.array([[x - height / 6, foot - height, x + height / 6, foot]])
 
 
+def full_boxes(rng, count):
+    """Returns boxes around all of an object, also outside the image, as in CrowdHuman."""
+    for number in rng.integers(0, 4, count):
+        centers = rng.uniform(0, 1, (number, 2)) * [WIDTH, HEIGHT]
+        halves = rng.uniform(5, 150, (number, 2))
+        yield np.concatenate([centers - halves, centers + halves], 1)
+
+
+def few_beyond(rng, count):
+    """Returns boxes inside the image, but for two in five."""
+    for _ in range(count):
+        boxes = corners(rng, 5)
+        boxes[0, 2:] += 0.9 * (boxes[0, 2:] - boxes[0, :2])
+        boxes[1, :2] -= 5
+        yield boxes
+
+
 # Corners with nothing, anything, small objects or feet outside the image.
 TRUE = {
     "clipped": lambda rng: scenes(rng, 80),
     "not clipped": lambda rng: scenes(rng, 80, clipped=False),
     "small": lambda rng: (boxes / 16 + np.tile(rng.uniform(0, 440, 2), 2) for boxes in scenes(rng, 80)),
     "feet": lambda rng: persons(rng, 80),
+    "full": lambda rng: full_boxes(rng, 120),
+    "few": lambda rng: few_beyond(rng, 80),
 }  # fmt: skip
 
 

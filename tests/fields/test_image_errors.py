@@ -69,7 +69,7 @@ BAD_SAMPLES = {
     "PIL modes": (Image(), [PIXELS, PIXELS.convert("RGBA")], ValueError, "sample 1", "(4, 5, 4)"),
     "dtypes": (Image(), [IMAGE, IMAGE.astype("i1")], TypeError, "sample 1", "uint8", "int8"),
     "numbers": (Image(), [1, 2], TypeError, "sample 0", "int"),
-    "a clip": (Image(), [CLIP], ValueError, "sample 0", 'for clips pass input="THWC", output="CTHW"'),
+    "a clip": (Image(), [CLIP], ValueError, "sample 0", 'for clips pass input="THWC", and output="CTHW" to Image'),
     "constants": (Image([0.5] * 4), [IMAGE], ValueError, "4 channels", "got 3"),
     "padded, float": (Image(**PADDED), [IMAGE / 255], TypeError, "expected uint8", "float64 (4, 5, 3)"),
     "padded, a row of pixels": (Image(**PADDED), [IMAGE[0]], ValueError, "expected images of shape", "uint8 (5, 3)"),

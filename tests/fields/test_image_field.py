@@ -286,12 +286,8 @@ def test_masks_use_nearest_neighbor_resizing(options):
 @pytest.mark.parametrize("options", MAY_BE_MASKS.values(), ids=MAY_BE_MASKS)
 def test_possible_masks_need_an_interpolation(options):
     view = augment.Compose([augment.RandomHorizontalFlip(), augment.RandomResizedCrop(9)])
-    check(
-        lambda: classes_of(pinfeed.Image(**options, augment=view)),
-        ValueError,
-        'interpolation="nearest-exact" for masks',
-        'interpolation="bilinear" for gray images',
-    )
+    words = 'interpolation="nearest-exact" for masks', 'interpolation="bilinear" for gray images'
+    check(lambda: classes_of(pinfeed.Image(**options, augment=view)), ValueError, *words)
     exact = pinfeed.Image(**options, augment=view, interpolation="nearest-exact", mean=None)
     most = 255 if options.get("dtype") != torch.uint8 and options.get("scale") != 1 else 1
     assert {round(value * most) for value in classes_of(exact)} <= {0, 5, 90, 200}
@@ -319,9 +315,8 @@ def test_gray_images_need_no_interpolation(options, source):
 def test_images_of_one_value_decide_nothing():
     collate = pinfeed.Collate(MASK_OF_BYTES)
     collate([np.zeros((30, 40), np.uint8)] * 2)
-    check(
-        lambda: collate([CLASSES] * 2), ValueError, "classes [0, 5, 90, 200]; pass interpolation="
-    )
+    words = "classes [0, 5, 90, 200]; pass interpolation="
+    check(lambda: collate([CLASSES] * 2), ValueError, words)
 
 
 @pytest.mark.parametrize("source", ["samples", "rows", "file", "parts"])
@@ -344,12 +339,6 @@ def test_masks_raise_before_anything_is_drawn(source, tmp_path):
         field = pinfeed.Image(dtype=torch.uint8, augment=view, **options)
         with pytest.raises(ValueError, match=words):
             pinfeed.Collate(field)(samples)
-
-
-@pytest.mark.parametrize("input", ["HW", "HWC"])
-def test_augment_of_bytes_uses_pinfeed(input):
-    with pytest.raises(TypeError, match=r"augment must be a transform of pinfeed\.augment"):
-        pinfeed.Image(input=input, dtype=torch.uint8, augment=len)
 
 
 IMAGES = {
@@ -588,11 +577,7 @@ def test_requested_outputs(sizes, mask):
         assert_same_bits(extras["where"], expected[2])
 
 
-@pytest.mark.parametrize(
-    "pad_value",
-    [np.float32(0.5), np.float64(0.5), np.array(1)[()], torch.tensor(0.5), True],
-    ids=repr,
-)
+@pytest.mark.parametrize("pad_value", [np.float32(0.5), np.array(1)[()], torch.tensor(0.5), True])
 def test_numbers_of_other_types(pad_value):
     batch = pinfeed.Collate(pinfeed.Image(pad_value=pad_value))(images_of((1, 1), (1, 2)))
     assert batch[0, 0, 0, 1] == float(pad_value)

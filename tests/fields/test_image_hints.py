@@ -112,7 +112,7 @@ HINTS: Hints = {
     "a volume": (of([np.full((8, 64, 64), 0.5, np.float32)]), Image(), Image(input="THW", output="THW"),
         torch.full((1, 8, 64, 64), 0.5), ValueError, r'for volumes of one channel input="THW", output="THW"$'),
     "clips for patches": (of([PHOTOS]), Patches(2), Patches(2, input="THWC"), Collate(Patches(2, input="THWC"))([PHOTOS]),
-        ValueError, r'for clips pass input="THWC"$'),
+        ValueError, r'for clips pass input="THWC", and output="CTHW" to Image$'),
     "a mask of floats of PIL": (by(pinfeed.Mask()), [GRAY.convert("F")], [np.asarray(GRAY.convert("F")).astype(np.int32)],
         torch.from_numpy(np.array(GRAY)).long()[None], TypeError, r"got 'F'; np\.asarray\(image\)\.astype\(np\.int32\) converts"),
     "torchvision's interpolation": (lambda kind: Image(interpolation=kind).interpolation, InterpolationMode.BICUBIC, "bicubic", "bicubic",

@@ -198,35 +198,15 @@ def test_offsets_of_other_types_and_orders(method, kind):
         getattr(pinfeed.JaggedBatch(np.arange(3), [0, 3]), method)()
 
 
-def test_cu_seqlens():
-    batch = JAGGED(BOXES)
-    assert batch.cu_seqlens().dtype == torch.int32
-    assert batch.cu_seqlens().tolist() == [0, 2, 2, 5]
-    of_numpy = pinfeed.JaggedBatch(np.arange(3), np.array([0, 3])).cu_seqlens()
-    assert type(of_numpy) is np.ndarray
-    assert of_numpy.dtype == np.int32
-
-
 @pytest.mark.parametrize("convert", [np.array, torch.tensor])
-def test_cu_seqlens_beyond_int32(convert):
-    largest = pinfeed.JaggedBatch(None, convert([0, 2**31 - 1]))
-    assert largest.cu_seqlens().tolist() == [0, 2**31 - 1]
+def test_cu_seqlens(convert):
+    ends = pinfeed.JaggedBatch(None, convert([0, 2, 2, 2**31 - 1])).cu_seqlens()
+    assert type(ends) is type(convert([0]))
+    assert ends.dtype in (np.int32, torch.int32)
+    assert ends.tolist() == [0, 2, 2, 2**31 - 1]
     for total in (2**31, 2**40):
         with pytest.raises(ValueError, match=rf"cu_seqlens: .*less than 2\*\*31.*got {total}"):
             pinfeed.JaggedBatch(None, convert([0, total])).cu_seqlens()
-
-
-def test_to_padded_accepts_the_keywords_of_pad():
-    batch = JAGGED([[1, 2, 3], [4]])
-    assert batch.to_padded(-1, lengths=False).tolist() == [[1, 2, 3], [4, -1, -1]]
-    values, lengths, mask = batch.to_padded(
-        side="left", max_length=2, multiple_of=4, dtype=np.int8, mask=True
-    )
-    assert values.dtype == torch.int8
-    assert values.tolist() == [[0, 0, 2, 3], [0, 0, 0, 4]]
-    assert lengths.tolist() == [2, 1]
-    assert mask.tolist() == [[False, False, True, True], [False] * 3 + [True]]
-    assert batch.to_padded(axes=(0,)).lengths.tolist() == [[3], [1]]
 
 
 def test_read_only_arrays_give_no_warning():
@@ -262,10 +242,7 @@ PADDED = np.zeros((2, 3))
 BAD_PADDED = {
     "no lengths": (PADDED, None, TypeError, "lengths must be given"),
     "too long": (PADDED, [1, 4], ValueError, "sample 1: expected from 0 to 3, got 4"),
-    "negative": (PADDED, [-1, 1], ValueError, "sample 0: expected from 0 to 3, got -1"),
-    "too few": (PADDED, [1], ValueError, "(2,)", "(1,)"),
     "of two axes": (PADDED[..., None], [[1, 1]] * 2, ValueError, "1 axes, got 2"),
-    "floats": (PADDED, [1.0, 2.0], TypeError, "integers"),
     "list": ([[1, 2]], [1], TypeError, "padded must be an array", "list"),
     "1-D": (np.zeros(3), [1] * 3, TypeError, "(B, L, ...)", "(3,)"),
     "gradients": (torch.ones((1, 2), requires_grad=True), [1], TypeError, "detach()"),

@@ -229,24 +229,6 @@ def test_several_images():
     assert batch["x"]["mask"].shape == (1, 12, 17)
 
 
-class Folder(Dataset):
-    """Like torchvision's VOCSegmentation: PIL pairs of (image, mask)."""
-
-    def __len__(self):
-        return 4
-
-    def __getitem__(self, i):
-        return PIL.Image.fromarray(PHOTOS[i]), PIL.Image.fromarray(MASKS[i]).convert("P")
-
-
-@pytest.mark.processes
-def test_a_torchvision_dataset():
-    fields = as_they_are(augment.RandomResizedCrop(7)), Mask()
-    for workers in (0, 2):
-        for image, mask in DataLoader(Folder(), 2, num_workers=workers, collate_fn=Collate(fields)):
-            assert torch.equal(image[..., 0].long(), mask)
-
-
 class Annotated(Dataset):
     """PIL images and masks, from records that workers share."""
 

@@ -67,12 +67,8 @@ def power_of_two(number):
 def assert_batch(batch, expected, packing):
     for key in ("entry", *MARKS[:4]):
         assert batch[key].tolist() == expected[key], key
-    assert [batch[key].dtype for key in MARKS[:4]] == [
-        torch.int64,
-        torch.int32,
-        torch.int32,
-        torch.bool,
-    ]
+    dtypes = [torch.int64, torch.int32, torch.int32, torch.bool]
+    assert [batch[key].dtype for key in MARKS[:4]] == dtypes
     ends = expected["ends"]
     size = (
         packing.rows * (min(packing.max_documents, packing.seq_length) + 1)
@@ -115,32 +111,17 @@ def test_rows(tmp_path_factory, lengths, options, kind, stored, dtype, first, st
     ragged = RaggedArray.from_sequences(documents, dtype=stored)
     data = {
         "ragged": lambda: ArrayDataset(ragged),
-        "tensor": lambda: ArrayDataset(
-            RaggedArray(torch.from_numpy(ragged.values.astype(np.int64)), ragged.offsets)
-        ),
+        "tensor": lambda: ArrayDataset(RaggedArray(torch.from_numpy(ragged.values.astype(np.int64)), ragged.offsets)),
         "file": lambda: ArrayDataset(saved(ragged, tmp_path_factory.mktemp("packed"))),
         "split": lambda: ArrayDataset(ragged.split(100)),
         "arrays": lambda: IndexedDataset(documents),
-        "tensors": lambda: IndexedDataset(
-            [torch.from_numpy(d.astype(np.int64)) for d in documents]
-        ),
+        "tensors": lambda: IndexedDataset([torch.from_numpy(d.astype(np.int64)) for d in documents]),
         "lists": lambda: IndexedDataset([d.tolist() for d in documents]),
-    }[kind]()
+    }[kind]()  # fmt: skip
     sampler = PackSampler(lengths, seq_length=12, **options)
-    fields = {
-        "entry": Pack(
-            seq_length=12,
-            pad_value=5,
-            first_token=first,
-            dtype=dtype,
-            position_start=start,
-            **ALL_MARKS,
-        )
-    }
-    both = (
-        Collate(Pack(seq_length=12, pad_value=5, first_token=first, dtype=dtype)),
-        Collate(Pack(seq_length=12, pad_value=5, first_token=first, dtype=dtype, flat=True)),
-    )
+    pack = {"seq_length": 12, "pad_value": 5, "first_token": first, "dtype": dtype}
+    fields = {"entry": Pack(**pack, position_start=start, **ALL_MARKS)}
+    both = Collate(Pack(**pack)), Collate(Pack(**pack, flat=True))
     for indices in sampler:
         samples = data.__getitems__(pickle.loads(pickle.dumps(indices)))
         expected = reference(documents, indices, 5, first, start)
@@ -253,12 +234,9 @@ def test_any_dataset_keeps_its_rows(name, workers):
     sampler = PackSampler([*map(len, TOKENS)], batch_size=2, seq_length=5, seed=1)
     expected = list(sampler)
     sampler.set_epoch(0)
-    loader = DataLoader(
-        dataset,
-        batch_sampler=sampler,
-        collate_fn=Collate({"tokens": Pack(seq_length=5, pad_value=-1), "id": Keep()}),
-        num_workers=workers,
-    )
+    collate = Collate({"tokens": Pack(seq_length=5, pad_value=-1), "id": Keep()})
+    options = {"batch_sampler": sampler, "num_workers": workers}
+    loader = DataLoader(dataset, collate_fn=collate, **options)
     for batch, indices in zip(loader, expected, strict=True):
         assert batch["tokens"].tolist() == reference(TOKENS, indices, -1, None, 0)["entry"]
         assert [int(str(key).split()[-1]) for key in batch["id"]] == indices

@@ -10,6 +10,7 @@ import torch
 
 import pinfeed
 from arrays import TORCH_DTYPES, fitting
+from messages import check
 from pinfeed import ArrayDataset, Collate, Jagged, Pad, Stack
 from samples import assert_same
 
@@ -154,24 +155,6 @@ def test_forbidden_casts(source, target):
             collate(batch_of_samples)
 
 
-def test_forbidden_casts_of_python_numbers():
-    with pytest.raises(
-        TypeError,
-        match="Collate: expected numbers that can be cast to int64, got float64; cast them in",
-    ):
-        pinfeed.Collate(pinfeed.Stack(torch.int64))([1.5, 2.5])
-
-
-@pytest.mark.parametrize("target", [torch.complex32, torch.float8_e4m3fn])
-def test_rows_of_unsupported_target_dtypes(target):
-    name = str(target).removeprefix("torch.")
-    rows = rows_of(np.zeros((2, 3), np.float32))
-    with pytest.raises(
-        TypeError, match=rf"Collate: expected numbers that can be cast to {name}, got float32$"
-    ):
-        pinfeed.Collate(pinfeed.Stack(target))(rows)
-
-
 # A number that fits and one that doesn't; dtypes of samples and of the batch.
 MISFITS = [
     (np.int64, torch.uint8, 255, 256),
@@ -215,48 +198,47 @@ def test_integers_that_do_not_fit(source, dtype, fits, wrong, convert):
             convert(samples, dtype)
 
 
-def test_integers_of_a_subclass_that_do_not_fit():
-    class Mask(torch.Tensor):
-        pass
-
-    fits = [torch.tensor([number]).as_subclass(Mask) for number in (3, 255)]
-    assert type(Collate(Stack(torch.uint8))(fits)) is Mask
-    with pytest.raises(ValueError, match="sample 1: expected integers that uint8 can hold"):
-        Collate(Stack(torch.uint8))([fits[0], fits[1] + 45])
+class Mask(torch.Tensor):
+    """A subclass without attributes."""
 
 
-def test_numbers_that_do_not_fit():
-    with pytest.raises(
-        ValueError, match="sample 1: expected integers that uint8 can hold, got 300"
-    ):
-        Collate(Stack(torch.uint8))([3, 300])
-    with pytest.raises(ValueError, match="sample 1: expected integers that int16 can hold"):
-        Collate(Stack(torch.int16))([[3, 4], [3, 70000]])
+FLOATS, CONTEXT = rows_of(np.zeros((2, 3), np.float32)), pinfeed.FieldContext("x")
+SMALL, LARGE, HALF = np.array([65519]), np.array([70000]), np.array([1], np.float16)
+MASKS = [torch.tensor([number]).as_subclass(Mask) for number in (3, 255)]
+# The call, the error, and words of its message.
+BAD = {
+    "numbers": (lambda: Collate(Stack(torch.int64))([1.5, 2.5]), TypeError, "Collate: expected numbers that can be cast to int64, got float64; cast them in"),
+    "rows to complex32": (lambda: Collate(Stack(torch.complex32))(FLOATS), TypeError, "expected numbers that can be cast to complex32, got float32"),
+    "rows to float8": (lambda: Collate(Stack(torch.float8_e4m3fn))(FLOATS), TypeError, "expected numbers that can be cast to float8_e4m3fn, got float32"),
+    "a number": (lambda: Collate(Stack(torch.uint8))([3, 300]), ValueError, "sample 1: expected integers that uint8 can hold, got 300"),
+    "a list": (lambda: Collate(Stack(torch.int16))([[3, 4], [3, 70000]]), ValueError, "sample 1: expected integers that int16 can hold"),
+    "a batch": (lambda: Stack(torch.uint8).apply(torch.tensor(300), None, CONTEXT), ValueError, "x", "expected integers that uint8 can hold, got 300"),
+    "a subclass": (lambda: Collate(Stack(torch.uint8))([MASKS[0], MASKS[1] + 45]), ValueError, "sample 1: expected integers that uint8 can hold"),
+    "beside float16": (lambda: Collate()([HALF, LARGE]), ValueError, "sample 1: expected integers that fit in float16", "70000"),
+    "before float16": (lambda: Collate({"x": Stack()})([{"x": -LARGE}, {"x": HALF}]), ValueError, "sample 0: ", " takes both"),
+    "to float16": (lambda: Collate(Stack(torch.float16))([HALF, LARGE]), ValueError, "sample 1"),
+    # Beside floats, Python's numbers are stacked by torch.
+    "beside a float": (lambda: Collate(Stack(torch.float16))([1.5, 70000]), ValueError, "sample 1: ", ", got 70000; ", "takes both"),
+    "a negative one": (lambda: Collate(Stack(torch.float16))([1.5, -(2**40)]), ValueError, "sample 1: ", f", got {2**40}; ", "takes both"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_numbers_that_do_not_fit(case):
+    check(*BAD[case])
+
+
+def test_numbers_that_fit():
+    assert type(Collate(Stack(torch.uint8))(MASKS)) is Mask
     assert_same(
-        Stack(torch.uint8).apply(torch.tensor(255), None, pinfeed.FieldContext("x")),
-        torch.tensor(255).byte(),
+        Stack(torch.uint8).apply(torch.tensor(255), None, CONTEXT), torch.tensor(255).byte()
     )
-    with pytest.raises(ValueError, match=r"x.*: expected integers that uint8 can hold, got 300"):
-        Stack(torch.uint8).apply(torch.tensor(300), None, pinfeed.FieldContext("x"))
-
-
-def test_integers_beside_float16():
-    small, large = np.array([65519]), np.array([70000])
-    half = np.array([1], np.float16)
-    with pytest.raises(ValueError, match=r"sample 1: expected integers that fit in float16.*70000"):
-        Collate()([half, large])
-    with pytest.raises(ValueError, match=r"sample 0: .* takes both"):
-        Collate({"x": Stack()})([{"x": -large}, {"x": half}])
-    assert Collate()([half, small]).tolist() == [[1], [65504]]
-    assert Collate()([half * np.inf, small]).tolist() == [[np.inf], [65504]]
-    large.flags.writeable = False
-    for order in ([half, large], [torch.from_numpy(half), torch.tensor([70000])]):
+    assert Collate()([HALF, SMALL]).tolist() == [[1], [65504]]
+    assert Collate()([HALF * np.inf, SMALL]).tolist() == [[np.inf], [65504]]
+    fixed = LARGE.copy()
+    fixed.flags.writeable = False
+    for order in ([HALF, fixed], [torch.from_numpy(HALF), torch.tensor([70000])]):
         assert Collate(Stack(torch.float32))(order).tolist() == [[1], [70000]]
-    with pytest.raises(ValueError, match="sample 1"):
-        Collate(Stack(torch.float16))([half, large])
-    for number in (70000, -(2**40)):  # beside floats, Python's numbers are stacked by torch
-        with pytest.raises(ValueError, match=rf"sample 1: .*, got {abs(number)}; .*takes both"):
-            Collate(Stack(torch.float16))([1.5, number])
     assert Collate(Stack(torch.float16))([7e4, 1]).tolist() == [np.inf, 1]
 
 

@@ -254,8 +254,9 @@ void Images::require_layout() const {
       }
     }
     if (axis_count == 3 && samples_.shape().size() == 4) {
-      hint = samples_.are_all_rows() ? "for clips pass input=\"NTHWC\", output=\"NCTHW\""
-                                     : "for clips pass input=\"THWC\", output=\"CTHW\"";
+      hint = samples_.are_all_rows()
+                 ? "for clips pass input=\"NTHWC\", output=\"NCTHW\""
+                 : "for clips pass input=\"THWC\", and output=\"CTHW\" to Image";
     }
     if (axis_count > 2 && samples_.shape().size() == 1 && dtype() == kUint8) {
       hint = "PIL.Image.open(io.BytesIO(data)) reads the bytes of an image file";

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import torch
 
 from pinfeed import _core
 from pinfeed.arguments import (
+    Interpolation,
     Problem,
+    checked_choice,
     checked_integer,
-    checked_interpolation,
     require_instance,
-    torch_dtype_name,
 )
 from pinfeed.augment.color import Coloring
 from pinfeed.augment.crops import checked_fill
@@ -114,12 +114,17 @@ class Augmentation:
                 f"from, got {interpolation!r}"
             )
         self._draws_interpolation = len(set(choices)) > 1
-        kind, in_floats = checked_interpolation(
-            choices[0] if choices else interpolation,
-            resize_dtype,
-            torch_dtype_name(dtype),
-            function,
-        )
+        kind = choices[0] if choices else interpolation
+        kind = checked_choice(kind, get_args(Interpolation), f"{function}: interpolation")
+        if resize_dtype not in (None, torch.float32):
+            raise TypeError(
+                f"{function}: resize_dtype must be torch.float32 or None, got {resize_dtype!r}"
+            )
+        if resize_dtype is not None and not dtype.is_floating_point:
+            raise ValueError(
+                f"{function}: resize_dtype=torch.float32 is for images that become floats, "
+                f"got dtype={dtype}; leave one of them out"
+            )
         if transforms.colors and resize_dtype is not None:
             raise ValueError(
                 f"{function}: {transforms.colors[0]!r} changes bytes, and resize_dtype=torch.float32 converts "
@@ -146,7 +151,7 @@ class Augmentation:
             may_be_small=is_padded,
             interpolation=kind,
             one_of=choices,
-            in_floats=in_floats,
+            in_floats=resize_dtype is not None,
             colors=[color.native for color in transforms.colors],
         )
         erasing = transforms.erasing

@@ -104,7 +104,6 @@ class _Settings:
         return getattr(self._processor, key, None)
 
     def on(self, key: str) -> bool:
-        """Whether a flag is set."""
         return bool(self[key])
 
     def refuse(self, setting: str, expected: str) -> None:
@@ -130,7 +129,6 @@ class _Settings:
         }
 
     def interpolation(self) -> str:
-        """Returns the interpolation of its resize."""
         resample = self["resample"]
         interpolation = _RESAMPLING.get(2 if resample is None else int(resample))
         if interpolation is None:
@@ -138,7 +136,6 @@ class _Settings:
         return str(interpolation)
 
     def geometry(self) -> dict[str, Any]:
-        """Returns the resize and crop."""
         steps = [*self.resizing(), *self.cropping()]
         if not steps:
             return {}

@@ -57,9 +57,9 @@ _rests = weakref.WeakSet[Any]()
 class _NotFused(Exception):
     """Why an `Image` can't do a transform, the transform's index, and the fix, unless that is to move it."""
 
-    def __init__(self, why: str, fix: str = "", index: int = 0) -> None:
+    def __init__(self, why: str, fix: str = "", index: int = 0, *, may_move: bool = True) -> None:
         super().__init__(why)
-        self.fix, self.index = fix, index
+        self.fix, self.index, self.may_move = fix, index, may_move
 
 
 def split_transform(kind: Any, transform: Any, options: dict[str, Any]) -> tuple[Any, Any]:
@@ -118,7 +118,7 @@ def _advice(error: _NotFused, transforms: list[Any], first: int) -> str:
     name, converter = (type(transforms[i]).__name__ for i in (index, first))
     text = f"{name}: {error}" if index == first else f"{name} comes after {converter}, and {error}"
     between = [part for part in transforms[first:index] if not _is_conversion(part)]
-    if error.fix and not (between and error.fix.startswith("move")):
+    if error.fix:
         return f"{text}; {error.fix}"
     later = [type(part).__name__ for part in transforms[index + 1 :]]
     left = " and ".join(["it", *later])
@@ -127,7 +127,7 @@ def _advice(error: _NotFused, transforms: list[Any], first: int) -> str:
     fix = f"leave {left} out, and call {called} on {of_batch}"
     if name == "ToPILImage" and all(map(_takes_bytes, between)):
         return f"{text}; leave out {converter} and ToPILImage"
-    if index > first and all(map(_takes_bytes, [*between, transforms[index]])):
+    if error.may_move and index > first and all(map(_takes_bytes, [*between, transforms[index]])):
         names = " and ".join([*(type(part).__name__ for part in between), "it"])
         gets = (
             ", where it gets a PIL image," if "ToTensor" in converter else ", where it gets bytes,"
@@ -338,8 +338,6 @@ def _add_step(plan: _Plan, step: Geometry, *, pads: bool = False) -> None:
     if plan.colors or plan.erasing is not None:
         fix = "put it before the erasing" if plan.erasing is not None else ""
         raise _NotFused("an Image applies it before colors and erasing", fix)
-    if pads and plan.values == "normalized":
-        raise _NotFused("an Image pads before it normalizes")
     plan.steps.append(step)
     plan.pads = plan.pads or pads
 
@@ -367,15 +365,11 @@ def _add_resizing(plan: _Plan, transform: Any, step: Geometry) -> None:
 
 def _as_fill(plan: _Plan, fill: Any) -> Any:
     """Returns a number in units of bytes, or one per channel."""
-    numbers = [0] if fill is None else _numbers(fill)
-    if numbers is None:
+    if isinstance(fill, dict):
         raise _NotFused(f"an Image takes numbers as fill, not {fill!r}")
-    if plan.values == "normalized":
-        fills = _before_normalization(plan, numbers)
-        fix = f"move it before the conversion to floats with fill={fills}, the same color"
-        if fills is None:
-            fix = "leave it out, and call it on each image of the batch"
-        raise _NotFused("an Image pads before it normalizes", fix)
+    numbers = [0] if fill is None else _numbers(fill)
+    if plan.values == "normalized":  # and before, it would add another color
+        raise _NotFused("an Image pads before it normalizes", may_move=False)
     unit = 255 if plan.values == "scaled" else 1
     integers = tuple(round(number * unit) for number in numbers)
     bytes_ = [min(max(number, 0), 255) for number in integers]
@@ -387,25 +381,10 @@ def _as_fill(plan: _Plan, fill: Any) -> Any:
     return integers[0] if len({*integers}) == 1 else integers
 
 
-def _before_normalization(plan: _Plan, numbers: Sequence[float]) -> Any:
-    """Returns the bytes that become these numbers, one per channel; None if there are none."""
-    assert plan.normalization is not None
-    mean, std = (np.atleast_1d(np.asarray(part, float)) for part in plan.normalization)
-    if len(numbers) not in (1, len(mean)):
-        return None
-    fills = (np.asarray(numbers) * std + mean) * (255 if plan.is_scaled else 1)
-    rounded = fills.round().astype(int)
-    if not ((rounded >= 0) & (rounded <= 255)).all():
-        return None
-    return _per_channel(rounded.tolist())
-
-
-def _numbers(values: Any) -> list[float] | None:
+def _numbers(values: Any) -> list[float]:
     """Returns Python numbers; for float32, the shortest decimals with the same float32."""
     parts = values if isinstance(values, list | tuple) else [values]
     flat = [number for part in parts for number in np.asarray(part).reshape(-1)]
-    if not flat or any(number.dtype.kind not in "iuf" for number in flat):
-        return None
     return [float(str(number)) if number.dtype.kind == "f" else int(number) for number in flat]
 
 
@@ -544,8 +523,6 @@ def _add_normalize(plan: _Plan, transform: Any) -> None:
     if plan.dtype != torch.float32:
         raise _NotFused(f"an Image normalizes in float32, and not in {plan.dtype}")
     mean, std = _numbers(transform.mean), _numbers(transform.std)
-    if mean is None or std is None:
-        raise _NotFused("an Image takes numbers as mean and std")
     if not plan.is_scaled:
         constants = Normalization(_per_channel(mean), _per_channel(std), 1, "Image")
         try:
@@ -592,16 +569,9 @@ def _add_erasing(plan: _Plan, transform: Any) -> None:
     else:
         probability, scale, ratio = transform.p, tuple(transform.scale), tuple(transform.ratio)
         if transform.value is not None and transform.value != "random":
-            numbers = _numbers(transform.value)
-            if numbers is None:
-                raise _NotFused(f"an Image can't erase with {transform.value!r}")
-            value = _per_channel(numbers)
+            value = _per_channel(_numbers(transform.value))
     if plan.erasing is not None:
         raise _NotFused("an Image erases once")
-    if not plan.is_float:
-        values = value if isinstance(value, tuple) else (value,)
-        if value == "random" or any(v != int(v) or not 0 <= v <= 255 for v in values):
-            raise _NotFused("an Image erases bytes with bytes")
     plan.erasing = {"p": probability, "scale": scale, "ratio": ratio, "value": value}
 
 

@@ -55,7 +55,7 @@ class CollateRandomState:
         if seed is None and entry is not None:
             raise ValueError("Collate: id_key needs a seed; pass seed too, or leave id_key out")
         # Shared with workers: the epoch and the state of `_watch`.
-        self._integers = None if seed is None else SharedIntegers([0] * 10)
+        self._integers: Any = None if seed is None else SharedIntegers([0] * 10)
 
     @property
     def epoch(self) -> int:
@@ -114,8 +114,6 @@ class CollateRandomState:
         unknown, as with a ``Subset``, and `set_epoch` was never called, it warns when the first sample
         and one of a later batch have both come again.
         """
-        if self._integers is None:
-            return
         length = sys.maxsize if dataset_length is None else dataset_length
         integers = self._integers.values
         epoch, was_set, watched_length, first, since, times, has_warned, other, others = integers[
@@ -150,7 +148,7 @@ class CollateRandomState:
 
         A single copy is fine, because samplers repeat one to give ranks equally many samples.
         """
-        if self._integers is None or self._integers.values[9]:
+        if self._integers.values[9]:
             return
         copies = len(numbers) - len({*numbers.tolist()})
         if copies > 1 and copies >= len(numbers) // 16:

@@ -296,7 +296,6 @@ def _are_many(flags: npt.NDArray[np.bool_], share: float) -> bool:
 def _beyond(
     flags: Any, items: Any, offsets: Any, sizes: Sequence[Any], hint: str, name: str
 ) -> ValueError:
-    """Returns the error for the first flagged item."""
     row = int(np.flatnonzero(flags)[0])
     sample = int(np.searchsorted(offsets, row, "right")) - 1
     height, width = sizes[sample]

@@ -561,7 +561,6 @@ def as_array(
 
 
 def _list_problem(images: Sequence[Any], name: str, position: int, axes: str) -> Problem:
-    """Returns the problem of a sample that is a list."""
     kinds = {type(image) for image in images}
     are_images = all(
         isinstance(one, ARRAYS) or type(one).__module__.startswith("PIL.") for one in images

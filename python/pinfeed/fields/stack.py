@@ -203,7 +203,6 @@ class Stack(Field):
         raise TypeError(problem)
 
     def _cast_alone(self, sample: Any, position: int, context: FieldContext) -> torch.Tensor:
-        """Casts one array or tensor."""
         try:
             if isinstance(sample, np.ndarray):
                 return self._stack([sample], None, context)[0]

@@ -459,7 +459,6 @@ def _as_floats(source: Any, offsets: Any, indices: Any, context: FieldContext) -
 
 
 def _about_box(row: int, box: Any, offsets: Any, expected: str, hint: str, name: str) -> ValueError:
-    """Returns the error for a box of the batch."""
     sample = int(np.searchsorted(offsets, row, "right")) - 1
     got = f"{box.round(3).tolist()} of box {row - int(offsets[sample])}"
     return ValueError(Problem(name, expected, got, hint, sample=sample))
@@ -495,7 +494,6 @@ def are_classes(masks: Any) -> bool:
 
 
 def _is_empty(sample: Any) -> bool:
-    """Whether a sample has no objects."""
     return hasattr(sample, "__len__") and len(sample) == 0
 
 

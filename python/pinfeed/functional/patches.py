@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,6 @@ from pinfeed.arguments import (
     Problem,
     checked_choice,
     checked_integer,
-    checked_interpolation,
     checked_number,
     dtype_name,
     positive_integer,
@@ -73,7 +72,7 @@ class Patching:
             temporal=checked_integer(temporal, f"{function}: temporal", 1, 32),
             pad_to=positive_integer(pad_to, f"{function}: pad_to", 2**31) or 0,
         )
-        kind, _ = checked_interpolation(interpolation, None, name, function)
+        kind = checked_choice(interpolation, get_args(Interpolation), f"{function}: interpolation")
         self.augment = _core.AugmentOptions(
             **geometry or {}, interpolation=kind, in_floats=False, may_be_small=True
         )
@@ -113,12 +112,7 @@ class Patching:
             samples = np.zeros(len(images if indices is None else indices), np.int64)
         options = self.format, self.options, self.augment
         arguments = images, indices, frames, *options, target, name, get_num_threads()
-        try:
-            return _core.patch_images(*arguments, key=key, samples=samples)
-        except ValueError as error:
-            if (problem := Problem.of(error)) and problem.hint.startswith("for clips"):
-                problem.hint = problem.hint.partition(", output=")[0]  # patches have no layout
-            raise
+        return _core.patch_images(*arguments, key=key, samples=samples)
 
     def frames_of(self, clip: Any) -> Sequence[Any]:
         """Returns the frames of a clip, or a list with the image."""
