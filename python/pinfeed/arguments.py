@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from pinfeed import _core
+
 #: Array types for isinstance; a tuple is three times faster than a union created per call.
 ARRAYS = (np.ndarray, torch.Tensor)
 #: Array types that consist of their values alone.
@@ -148,28 +150,13 @@ def check_plain(value: Any, name: str) -> None:
         value, name = value[0], f"{name}[0]"
     if type(value) in PLAIN_ARRAYS or isinstance(value, int | float | str | bytes):
         return
-    kind, attributes = type(value).__name__, getattr(value, "__dict__", {})
-    if isinstance(value, np.ma.MaskedArray):
-        raise TypeError(
-            f"{name}: expected an array without a mask, got one with a mask, which would be lost; "
-            "pass .filled(value), or .data and .mask as two arrays"
-        )
-    if isinstance(value, np.ndarray):
-        hint = "np.asarray(a) returns the values only"
-        raise TypeError(Problem(name, "a plain NumPy array", kind, hint))
-    if isinstance(value, torch.Tensor):
-        if attributes:
-            hint = ".as_subclass(torch.Tensor) returns the values only"
-            if hasattr(value, "to_tensor"):  # a MaskedTensor
-                hint = ".to_tensor(value) fills it"
-            got = f"{kind} with {', '.join(attributes)}"
-            raise TypeError(Problem(name, "a plain tensor", got, hint))
-        return
     has_attributes = hasattr(value, "__array__") and {"units", "coords"} & {*dir(type(value))}
-    if has_attributes or _null_count(value):
+    if isinstance(value, ARRAYS):
+        _core.check_plain_array(value, name)
+    elif has_attributes or _null_count(value):
         hint = conversion_hint(value)
         expected = f"an array or a list {'of numbers' if has_attributes else 'without nulls'}"
-        raise TypeError(Problem(name, expected, kind, hint))
+        raise TypeError(Problem(name, expected, type(value).__name__, hint))
 
 
 def _null_count(value: Any) -> int:

@@ -164,7 +164,7 @@ FUNCTIONS = {
 }
 #: They don't receive memory positions, or other tests call them.
 OTHERS = {"active_isa", "available_cpus", "available_isas", "compiled_isas", "create_shared_file"}
-OTHERS |= {"memmap_under", "require_whole_file"}
+OTHERS |= {"memmap_under", "require_whole_file", "check_array", "check_plain_array"}
 NATIVE = sorted(FUNCTIONS - OTHERS)
 STUB = ast.parse(Path(_core.__file__).with_name("_core.pyi").read_text())
 PARAMETERS = {

@@ -20,6 +20,7 @@ from array_sources import (
     LENGTH,
     PATHS,
     TENSORS,
+    ignore_read_only,
     npy,
     opened,
     plain,
@@ -214,11 +215,17 @@ def test_changes_of_a_private_map_are_pickled(tmp_path):
     np.testing.assert_array_equal(copy[3], np.full((4, 3), -1))
 
 
-def test_relative_paths_are_pickled(tmp_path, monkeypatch):
+@ignore_read_only
+def test_relative_paths(tmp_path, monkeypatch):
     monkeypatch.chdir(npy(tmp_path, values()).parent)
-    data = pickle.dumps(pinfeed.ArrayDataset("values.npy"))
+    datasets = [
+        pinfeed.ArrayDataset(entry("values.npy"))
+        for entry in (str, lambda path: pinfeed.ConcatArray([path]))
+    ]
     monkeypatch.chdir("/")
-    np.testing.assert_array_equal(pickle.loads(data)[3], values()[3])
+    for dataset in (*datasets, *pickle.loads(pickle.dumps(datasets))):
+        batch = pinfeed.Collate()(dataset[[3]])
+        np.testing.assert_array_equal(batch[0], values()[3])
 
 
 def test_a_deleted_file_stays_open_but_does_not_pickle(tmp_path):

@@ -159,50 +159,24 @@ def test_indices_out_of_range(index):
 
 
 REFUSED = (
-    (values(), [0, 3], TypeError, "a memmap or a CPU tensor, got list; np.asarray.* converts it"),
-    ([1, 2], offsets(), TypeError, "values: expected an ndarray, a memmap or a CPU tensor, got li"),
-    ("values.npy", offsets(), TypeError, "values: expected an ndarray.*got str"),
-    (np.array(["a"]), offsets(), TypeError, "values: expected a numeric or bool dtype, got <U1"),
-    (np.ma.array(values()), offsets(), TypeError, "values: expected an array without a mask"),
+    ([1, 2], offsets(), TypeError, "values: expected a NumPy array or a torch tensor, got li"),
     (values(), np.ma.array(offsets()), TypeError, "offsets: expected an array without a mask"),
-    (np.float32(1), offsets(), TypeError, "values: expected an ndarray.*got float32"),
+    (np.float32(1), offsets(), TypeError, "values: expected a NumPy array.*got float32"),
     (np.zeros(()), offsets(), ValueError, "values: .*0-d"),
-    (torch.zeros(3, device="meta"), offsets(), TypeError, "values: .*on the CPU"),
     (values(), offsets().astype(np.uint64), TypeError, "offsets: expected int64 or int32, got ui"),
     (values(), offsets().astype(np.float64), TypeError, "offsets: expected int64 or int32, got fl"),
-    (values(), offsets().astype(">i8"), TypeError, "offsets: expected the machine's byte order"),
     (values(), offsets() > 0, TypeError, "offsets: expected int64 or int32, got bool"),
     (values(), offsets()[:0], ValueError, r"offsets: .*of sequences \+ 1,\), got \(0,\)"),
     (values(), offsets()[:, None], ValueError, r"offsets: .*of sequences \+ 1,\), got \(8, 1\)"),
     (values(), np.array([-1, 3]), ValueError, r"offsets\[0\] must be from 0 to 15 .*, got -1$"),
-    (
-        values(),
-        np.array([16]),
-        ValueError,
-        r"offsets\[0\] must be from 0 to 15 \(the numb.*, got 16$",
-    ),
-    (
-        values(),
-        np.array([0, 15, 16]),
-        ValueError,
-        r"offsets\[2\] must be from 15 .*to 15 .*, got 16$",
-    ),
-    (
-        values(),
-        np.array([0, 9, 4, 99]),
-        ValueError,
-        r"\[2\] must be from 9 \(offsets\[1\]\) .*, got 4$",
-    ),
+    (values(), np.array([16]), ValueError, r"offsets\[0\] must be from 0 to 15 \(the numb.*, got 16$"),
+    (values(), np.array([0, 15, 16]), ValueError, r"offsets\[2\] must be from 15 .*to 15 .*, got 16$"),
+    (values(), np.array([0, 9, 4, 99]), ValueError, r"\[2\] must be from 9 \(offsets\[1\]\) .*, got 4$"),
     (values(), np.array([0, 99, 4, -1]), ValueError, r"\[1\] must be from 0 .* to 15 .*, got 99$"),
     (values(), np.array([0, -4, 1]), ValueError, r"\[1\] must be from 0 .*, got -4$"),
-    (
-        values(),
-        np.array([0, 2**63 - 1, 3]),
-        ValueError,
-        r"\[1\] must be .*, got 9223372036854775807$",
-    ),
+    (values(), np.array([0, 2**63 - 1, 3]), ValueError, r"\[1\] must be .*, got 9223372036854775807$"),
     (values(), torch.tensor([0, 3, 2]), ValueError, r"\[2\] must be from 3 .*, got 2$"),
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(("array", "ends", "error", "message"), REFUSED)

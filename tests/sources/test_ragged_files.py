@@ -141,7 +141,6 @@ def replace(name, array):
 
 DAMAGES = (
     (replace("offsets", ENDS.astype(np.uint64)), "offsets.npy: offsets: .*int64 or int32, got uint"),
-    (replace("offsets", ENDS.astype(">i8")), "offsets.npy: expected the machine's byte order"),
     (replace("offsets", ENDS[:, None]), r"offsets.npy: offsets: expected shape .*got \(5, 1\)"),
     (replace("offsets", ENDS[:0]), r"offsets.npy: offsets: expected shape .*got \(0,\)"),
     (replace("offsets", ENDS[0]), "offsets.npy: expected an axis"),
@@ -150,7 +149,6 @@ DAMAGES = (
     (replace("values", np.zeros((8, 2))), r"offsets.npy: offsets\[4\] must be .* to 8 \(the num.*, got 9$"),
     (replace("values", np.asfortranarray(np.eye(9))), "values.npy: expected C order"),
     (replace("values", np.array(["a"] * 9)), "values.npy: expected a numeric or bool dtype"),
-    (replace("values", np.zeros(9, "M8[s]")), "values.npy: expected a numeric or bool dtype"),
     (replace("values", np.array([{}] * 9)), "values.npy is not a .npy file"),
     (lambda folder: (folder / "values.npy").write_text("PK\3\4"), "values.npy is not a .npy"),
     (lambda folder: (folder / "values.npy").unlink(), "values.npy"),

@@ -123,12 +123,13 @@ REFUSED = (
     ([[1], [0.5]], None, TypeError, "1: expected int64 like the first, got float32; set the dtype"),
     ([ONE, np.empty(0, np.int64)], None, TypeError, "1: expected int32 like the first, got int64"),
     ([ONE, ["a"]], None, TypeError, "1: expected int32 like the first, got <U1"),
-    ([["a"]], None, TypeError, "0: expected a numeric or bool dtype, got <U1"),
+    ([["a"]], None, TypeError, "0: expected a numeric or bool dtype, got dtype <U1"),
     (["abc"], None, TypeError, "0: expected an array or a list of numbers, got str"),
-    ([[None]], None, TypeError, "0: expected a numeric or bool dtype, got object"),
+    ([[None]], None, TypeError, "0: expected a numeric or bool dtype, got dtype object"),
     ([{"a": 1}], None, TypeError, "0: expected an array or a list of numbers, got dict"),
-    ([[2**64]], None, TypeError, "0: expected a numeric or bool dtype, got object"),
+    ([[2**64]], None, TypeError, "0: expected a numeric or bool dtype, got dtype object"),
     ([np.ones(1, ">f4")], None, TypeError, "0: expected the machine's byte order"),
+    ([[1], np.ma.ones(1)], None, TypeError, "1: expected an array without a mask"),
     ([ONE, torch.ones(1, device="meta")], None, TypeError, r"1: .*on the CPU.*\.cpu"),
     ([torch.eye(3).to_sparse()], None, TypeError, "0: expected a dense tensor"),
     ([torch.ones(1, requires_grad=True)], None, TypeError, r"0: .*without gradients.*\.detach\("),
@@ -156,8 +157,8 @@ REFUSED = (
     ([[0.5, 7e4]], "f2", ValueError, r"0: 70000\.0 does not fit in float16"),
     ([np.array([1, -70000])], "f2", ValueError, "0: -70000 does not fit in float16"),
     ([torch.tensor([1e300], dtype=torch.float64)], "f4", ValueError, r"0: 1e\+300 does not fit in float32"),
-    ([torch.ones(1, dtype=torch.cfloat).conj().imag], None, TypeError, r"0: .*lazily negated; .*g\("),
-    ([torch.ones(1, dtype=torch.cfloat).conj()], None, TypeError, r"0: .*lazily conjugated; .*j\("),
+    ([torch.ones(1, dtype=torch.cfloat).conj().imag], None, TypeError, r"0: .*lazily conjugated or negated one; .*g\("),
+    ([torch.ones(1, dtype=torch.cfloat).conj()], None, TypeError, r"0: .*a lazily conjugated or.*; .*j\("),
     ([[2**63]], np.int64, ValueError, "0: 9223372036854775808 does not fit in int64"),
     ([np.array([300])], np.int8, ValueError, "0: 300 does not fit in int8"),
 )  # fmt: skip
@@ -193,24 +194,3 @@ def test_the_data_is_never_held_twice(count, kind):
     peak, after = map(float, run_program("memory_of_sequences", str(count), kind).split())
     assert peak < 1.4
     assert after < 1.2
-
-
-class Meters:
-    """A quantity, as in pint."""
-
-    units = "m"
-
-    def __array__(self, dtype=None, copy=None):
-        return np.arange(3)
-
-    def __len__(self):
-        return 3
-
-
-def test_a_unit_raises():
-    with pytest.raises(
-        TypeError, match=r"sequence 1: expected an array .*, got Meters; np.asarray"
-    ):
-        RaggedArray.from_sequences([[1], Meters()])
-    array = RaggedArray.from_sequences([[1], np.asarray(Meters())])
-    assert array[1].tolist() == [0, 1, 2]

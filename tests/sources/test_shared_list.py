@@ -10,10 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import ConcatDataset, DataLoader
+from torch.utils.data import ConcatDataset
 
-from pinfeed import ArrayDataset, Collate, IndexedDataset, Keep, SharedList
-from pinfeed.samplers import ShuffleSampler
+from pinfeed import ArrayDataset, Collate, Keep, SharedList
 from programs import run_program
 from samples import assert_same
 
@@ -236,26 +235,6 @@ def test_many_lists_for_one_child(method):
         assert results.get(timeout=120) == ([*range(300)], [*range(270)])
         child.join()
         assert child.exitcode == 0
-
-
-def labels(samples):
-    return [sample["label"] for sample in samples]
-
-
-def epochs(method, num_workers, shared):
-    sampler = ShuffleSampler(len(shared), batch_size=3, seed=5)
-    options = {"batch_sampler": sampler, "num_workers": num_workers, "collate_fn": labels}
-    loader = DataLoader(IndexedDataset(shared), multiprocessing_context=method, **options)
-    return [list(loader) for _ in range(2)]
-
-
-@pytest.mark.parametrize(
-    "method",
-    ["fork", *(pytest.param(name, marks=pytest.mark.slow) for name in ("spawn", "forkserver"))],
-)
-def test_epochs_of_workers(method):
-    shared = SharedList({"label": i, "text": str(i)} for i in range(20))
-    assert epochs(method, 2, shared) == epochs(None, 0, shared)
 
 
 @pytest.mark.slow

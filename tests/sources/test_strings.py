@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import default_collate
 
-import pinfeed
 import reference
 from messages import check
 from pinfeed import ArrayDataset, Collate, ConcatArray, Jagged, Keep, Pad, RaggedArray, Stack
@@ -96,13 +95,6 @@ def test_their_bytes_as_numbers(kind, strings, data, tmp_path):
         assert joined.offsets.tolist() == offsets.tolist()
 
 
-def test_from_numpy():
-    arrays = {"name": np.array(["a", "bc"]), "x": np.arange(2)}
-    (batch,) = pinfeed.from_numpy(arrays, 2, fields={"name": Pad(lengths="n")}, device="cpu")
-    assert batch["name"].tolist() == [[97, 0], [98, 99]]
-    assert batch["n"].tolist() == [1, 2]
-
-
 @pytest.mark.parametrize(
     ("array", "expected"),
     [
@@ -159,14 +151,6 @@ def test_arrow_is_not_copied():
         assert ragged.offsets.ctypes.data == offsets.address + array.offset * width
 
 
-def test_columns_of_a_table():
-    table = pa.table({"text": pa.chunked_array([SOME[:2], [], SOME[2:]]), "bytes": SOME_BYTES})
-    dataset = ArrayDataset.from_arrow(table)
-    assert list(dataset) == table.to_pylist()
-    batch = Collate()(dataset[[4, 0]])
-    assert batch == {"text": ["a", "é"], "bytes": [b"a", b"\xff"]}
-
-
 def test_files(tmp_path):
     for strings, name in ((SOME, "utf8.npy"), (SOME_BYTES, "binary.npy")):
         folder = tmp_path / name
@@ -181,11 +165,6 @@ def test_files(tmp_path):
         # Strings can become numbers, and numbers strings.
         RaggedArray.from_sequences([[1]]).save(folder, overwrite=True)
         assert RaggedArray.open(folder).string_type is None
-
-
-def test_the_type_of_strings():
-    text, data = from_strings(["a", "é"]), from_strings([b"abc"])
-    assert (text.string_type, data.string_type, text.dtype) == (str, bytes, np.uint8)
 
 
 NO_TEXT = RaggedArray(np.frombuffer(b"a\xff", np.uint8), np.array([0, 1, 2]), str)

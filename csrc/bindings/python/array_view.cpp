@@ -52,7 +52,10 @@ std::string hint_for(const py::dtype& dtype) {
       return ".view(np.int64) returns its numbers, -2**63 for NaT";
     case 'S':
     case 'U':
-      return ".tolist() makes a list of strings, which Keep() leaves as it is";
+    case 'T':
+      return "RaggedArray.from_strings takes strings for a dataset, and Keep() leaves lists of "
+             "them, "
+             ".tolist(), as they are";
     case 'O':
       return "np.array(a.tolist()) has the dtype of its items, if they are numbers";
     default:
@@ -60,23 +63,32 @@ std::string hint_for(const py::dtype& dtype) {
   }
 }
 
+std::string text_of(const py::dtype& dtype) { return "dtype " + std::string(py::str(dtype)); }
+
+// The kind of numbers in this machine's byte order.
+ScalarKind number_kind(const py::dtype& dtype, const Subject& subject) {
+  const std::optional<ScalarKind> kind = kind_of(dtype.kind());
+  if (!kind) throw wrong_type(subject, "a numeric or bool dtype", text_of(dtype), hint_for(dtype));
+  if (dtype.byteorder() == '>') {
+    const py::object native = dtype.attr("newbyteorder")("=").attr("name");
+    throw wrong_type(
+        subject, "the machine's byte order", text_of(dtype),
+        "convert with a.astype(a.dtype.newbyteorder('=')), or, without reading a whole file "
+        "into memory, with write_array(path, a, dtype=" +
+            std::string(py::repr(native)) + ")");
+  }
+  return *kind;
+}
+
 DType ndarray_dtype(const py::array& array, const Subject& subject) {
   const py::dtype dtype = array.dtype();
-  if (dtype.byteorder() == '>') {
-    throw wrong_type(
-        subject, "the machine's byte order", "dtype " + std::string(py::str(dtype)),
-        "convert with a.astype(a.dtype.newbyteorder('=')), or, without reading a whole file "
-        "into memory, with write_array(path, a, dtype=...)");
+  const ScalarKind kind = number_kind(dtype, subject);
+  if (const auto type = kernels::find_scalar(kind, static_cast<std::size_t>(dtype.itemsize()))) {
+    return {*type};
   }
-  const std::optional<ScalarKind> kind = kind_of(dtype.kind());
-  const auto size = static_cast<std::size_t>(dtype.itemsize());
-  const auto type = kind ? kernels::find_scalar(*kind, size) : std::nullopt;
-  if (type) return {*type};
-  const std::string got = "dtype " + std::string(py::str(dtype));
-  if (!kind) throw wrong_type(subject, "a numeric or bool dtype", got, hint_for(dtype));
   const bool real = kind == ScalarKind::floating;
   throw wrong_type(
-      subject, "a dtype that torch has", got,
+      subject, "a dtype that torch has", text_of(dtype),
       real ? "convert with .astype(np.float64)" : "convert with .astype(np.complex128)");
 }
 
@@ -100,8 +112,8 @@ void require_plain_array(py::handle array, const Subject& subject) {
   if (is_plain(Py_TYPE(array.ptr()))) return;
   const py::handle masked = once([] { return imported("numpy.ma", "MaskedArray"); });
   if (py::isinstance(array, masked)) {
-    throw wrong_type(subject, "an array without a mask", "a masked one",
-                     "fill it with .filled(value) first");
+    throw wrong_type(subject, "an array without a mask", "one with a mask, which would be lost",
+                     "pass .filled(value), or .data and .mask as two arrays");
   }
   throw wrong_type(subject, "a plain NumPy array", type_name(array),
                    "np.asarray(a) returns the values only");
@@ -144,22 +156,27 @@ bool call_is_true(py::handle tensor, PyObject* method) {
   return is_true(PyObject_VectorcallMethod(method, arguments, 1, nullptr));
 }
 
-// State of a tensor beyond its memory: a gradient graph, or a pending conjugation or negation,
-// which are flags of the tensor. Integer tensors have none of it, and every batch checks hundreds.
-void require_plain_values(py::handle object, DType dtype, const Subject& subject) {
-  PyObject* const requires_grad = once([] { return PyUnicode_InternFromString("requires_grad"); });
+// A pending conjugation or negation is a flag of the tensor.
+void require_values_in_memory(py::handle object, bool is_complex, const Subject& subject) {
   PyObject* const is_neg = once([] { return PyUnicode_InternFromString("is_neg"); });
   PyObject* const is_conj = once([] { return PyUnicode_InternFromString("is_conj"); });
+  if (call_is_true(object, is_neg) || (is_complex && call_is_true(object, is_conj))) {
+    throw wrong_type(subject, "a tensor whose values are in memory",
+                     "a lazily conjugated or negated one",
+                     "call .resolve_conj().resolve_neg() first");
+  }
+}
+
+// State of a tensor beyond its memory. Integer tensors have none, and every batch checks hundreds.
+void require_plain_values(py::handle object, DType dtype, const Subject& subject) {
+  PyObject* const requires_grad = once([] { return PyUnicode_InternFromString("requires_grad"); });
   const bool is_complex = dtype.kind() == ScalarKind::complex;
   if (!is_complex && !dtype.is_floating()) return;
   if (is_true(PyObject_GetAttr(object.ptr(), requires_grad))) {
     throw wrong_type(subject, "a tensor without gradients", "one with requires_grad=True",
                      "call .detach() first");
   }
-  if (call_is_true(object, is_neg) || (is_complex && call_is_true(object, is_conj))) {
-    throw wrong_type(subject, "a tensor whose values are in memory", "a lazily conjugated one",
-                     "call .resolve_conj().resolve_neg() first");
-  }
+  require_values_in_memory(object, is_complex, subject);
 }
 
 dlpack::Tensor look_at_cpu_tensor(py::handle object, const Subject& subject) {
@@ -220,6 +237,32 @@ ArrayView view_tensor(py::handle object, const Subject& subject) {
   };
 }
 
+Problem not_an_array(py::handle object, const Subject& subject) {
+  const bool is_list = PyList_Check(object.ptr()) || PyTuple_Check(object.ptr());
+  return wrong_type(subject, "a NumPy array or a torch tensor", type_name(object),
+                    is_list ? "np.asarray(x) converts it" : "");
+}
+
+// Accepts dtypes that torch lacks, and tensors with gradients, which samples may have.
+void check_array(py::handle object, const std::string& name) {
+  const Subject subject{name};
+  if (py::isinstance<py::array>(object)) {
+    require_plain_array(object, subject);
+    number_kind(py::reinterpret_borrow<py::array>(object).dtype(), subject);
+  } else if (is_tensor(object)) {
+    look_at_cpu_tensor(object, subject);
+    require_plain_tensor(object, subject);
+    require_values_in_memory(object, true, subject);
+  } else {
+    throw not_an_array(object, subject);
+  }
+}
+
+// Accepts arrays of any dtype.
+void check_plain_array(py::handle array, const std::string& name) {
+  is_tensor(array) ? require_plain_tensor(array, {name}) : require_plain_array(array, {name});
+}
+
 }  // namespace
 
 std::int64_t ArrayView::items() const {
@@ -244,7 +287,12 @@ ArrayView view_array(py::handle object, const Subject& subject) {
     return view_ndarray(py::reinterpret_borrow<py::array>(object), subject);
   }
   if (is_tensor(object)) return view_tensor(object, subject);
-  throw wrong_type(subject, "a NumPy array or a torch tensor", type_name(object));
+  throw not_an_array(object, subject);
+}
+
+void register_array_view(py::module_& m) {
+  m.def("check_array", &check_array, py::arg("array"), py::arg("name"));
+  m.def("check_plain_array", &check_plain_array, py::arg("array"), py::arg("name"));
 }
 
 }  // namespace pinfeed::bindings

@@ -3,6 +3,7 @@
 
 namespace pinfeed::bindings {
 
+void register_array_view(pybind11::module_& m);
 void register_copies(pybind11::module_& m);
 void register_erase(pybind11::module_& m);
 void register_file_array(pybind11::module_& m);
@@ -23,6 +24,7 @@ void register_targets(pybind11::module_& m);
 
 // csrc/README.md lists the state that threads share, and its guards.
 PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
+  register_array_view(m);
   register_copies(m);
   register_erase(m);
   register_file_array(m);

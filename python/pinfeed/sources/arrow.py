@@ -79,11 +79,12 @@ def table_columns(
     elif package == "polars" and hasattr(table, "to_arrow") and hasattr(table, "columns"):
         table = table.to_arrow()
     if not isinstance(table, pa.Table | pa.RecordBatch):
-        text = (
-            f"{function}: table must be a pyarrow.Table, a pyarrow.RecordBatch, a datasets.Dataset, a "
-            f"DataFrame, or the path of a Parquet file or of a directory of them, got {type(table).__name__}"
+        expected = (
+            "a pyarrow.Table, a pyarrow.RecordBatch, a datasets.Dataset, a DataFrame, or the path of a "
+            "Parquet file or of a directory of them"
         )
-        raise TypeError(f"{text}{_table_of(table)}")
+        got = type(table).__name__
+        raise TypeError(Problem(f"{function}: table", expected, got, _table_of(table)))
     arrays = {}
     for name in _wanted(columns, table.column_names, function):
         column, hint = table.column(name), ""
@@ -92,11 +93,11 @@ def table_columns(
         try:
             arrays[name] = column_array(column, f"{function}: column {name!r}", hint)
         except TypeError as error:
-            text, _, fix = str(error).partition("; ")
-            fix = _conversion(given, name, column.type) or fix
-            raise TypeError(
-                f"{text}; {fix}{', or ' * bool(fix)}leave it out with columns="
-            ) from None
+            problem = Problem.of(error)
+            assert problem is not None
+            fix = _conversion(given, name, column.type) or problem.hint
+            problem.hint = f"{fix}{', or ' * bool(fix)}leave it out with columns="
+            raise
     return arrays, order
 
 
@@ -133,19 +134,15 @@ def _hugging_face(
 
 
 def _table_of(value: Any) -> str:
-    """A hint how to convert an object to a table, as the end of a message."""
-    datasets = sys.modules.get("datasets")
-    if datasets is not None and isinstance(value, datasets.IterableDataset):
-        return "; StreamDataset takes streams"
-    if datasets is not None and isinstance(
-        value, datasets.DatasetDict | datasets.IterableDatasetDict
-    ):
-        return "; choose a split: table['train']"
+    """A hint how to convert an object to a table."""
+    if type(value).__module__.startswith("datasets.") and "column_names" in dir(value):
+        is_dict = isinstance(value, dict)
+        return "choose a split: table['train']" if is_dict else "StreamDataset takes streams"
     if isinstance(value, ARRAYS):
-        return "; ArrayDataset(arrays) takes arrays"
+        return "ArrayDataset(arrays) takes arrays"
     is_of_dicts = isinstance(value, list) and {*map(type, value)} == {dict}
     call = "pyarrow.Table.from_pylist(x)" if is_of_dicts else as_table(value)
-    return f"; pass {call}" if call else ""
+    return f"pass {call}" if call else ""
 
 
 def _place(frame: Any, name: str) -> tuple[str, Any]:

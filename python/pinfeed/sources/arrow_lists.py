@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from pinfeed.arguments import Problem
 from pinfeed.imports import import_extra
 from pinfeed.sources.source import StringType
 
@@ -29,9 +30,8 @@ def dense_values(array: Any, name: str, *, in_lists: bool = False) -> npt.NDArra
     kind = array.type
     is_tensor = isinstance(kind, pa.FixedShapeTensorType)
     if not (is_tensor or _is_one_of(kind, "fixed_size_list", "boolean", "integer", "floating")):
-        raise TypeError(
-            f"{name}: expected numbers, bools, or lists of them, got {kind}{_hint(kind)}"
-        )
+        expected = "numbers, bools, or lists of them"
+        raise TypeError(Problem(name, expected, str(kind), _hint(kind)))
     if array.null_count:
         raise ValueError(
             f"{name}: {array.null_count} of {len(array)} values are null; fill them, or leave them "
@@ -39,10 +39,9 @@ def dense_values(array: Any, name: str, *, in_lists: bool = False) -> npt.NDArra
         )
     if is_tensor:
         if kind.permutation not in (None, [*range(len(kind.shape))]):
-            raise TypeError(
-                f"{name}: expected tensors whose axes are in memory order, got {kind}; "
-                "column.cast(column.type.storage_type) returns their values in memory order"
-            )
+            hint = "column.cast(column.type.storage_type) returns their values in memory order"
+            expected = "tensors whose axes are in memory order"
+            raise TypeError(Problem(name, expected, str(kind), hint))
         flat = dense_values(array.storage.flatten(), name, in_lists=True)
         return flat.reshape(len(array), *kind.shape)
     if pa.types.is_fixed_size_list(kind):
@@ -82,7 +81,7 @@ def column_parts(column: Any, name: str, null_hint: str = "") -> list[Part]:
     neither numbers, lists nor strings, ValueError if a row is null.
     """
     if not isinstance(column, pa.Array | pa.ChunkedArray):
-        raise TypeError(f"{name}: expected a column of pyarrow, got {type(column).__name__}")
+        raise TypeError(Problem(name, "a column of pyarrow", type(column).__name__))
     kind = column.type
     # Types that aren't supported raise TypeError below, because filling nulls doesn't help.
     if column.null_count and (
@@ -145,15 +144,14 @@ def _lists(array: Any, name: str) -> Part:
     if not is_dense(kind):
         hint = ""
         if is_lists(kind):
-            hint = "; if they have one length, cast the column to pyarrow.list_(type, length)"
+            hint = "if they have one length, cast the column to pyarrow.list_(type, length)"
         elif pa.types.is_dictionary(kind):
             hint = (
-                "; type(array).from_arrays(array.offsets, array.values.indices), where array is "
+                "type(array).from_arrays(array.offsets, array.values.indices), where array is "
                 "column.combine_chunks(), has the codes"
             )
-        raise TypeError(
-            f"{name}: expected lists of numbers, or of lists of one length, got {array.type}{hint}"
-        )
+        expected = "lists of numbers, or of lists of one length"
+        raise TypeError(Problem(name, expected, str(array.type), hint))
     values = array.flatten()  # only the values of this slice, because others may be null
     if values.null_count:
         raise ValueError(
@@ -208,21 +206,21 @@ def zero(kind: Any) -> str:
 def _hint(kind: Any) -> str:
     if pa.types.is_dictionary(kind):
         return (
-            "; column.combine_chunks().indices has the codes, column.cast(column.type.value_type) the "
+            "column.combine_chunks().indices has the codes, column.cast(column.type.value_type) the "
             "values"
         )
     if _is_one_of(kind, "list_view", "large_list_view"):
-        return "; copy them with pyarrow.array(column.to_pylist(), pyarrow.list_(column.type.value_type))"
+        return "copy them with pyarrow.array(column.to_pylist(), pyarrow.list_(column.type.value_type))"
     if pa.types.is_string_view(kind):
-        return "; copy them with column.cast(pyarrow.string())"
+        return "copy them with column.cast(pyarrow.string())"
     if _is_one_of(kind, "binary_view", "fixed_size_binary"):
-        return "; copy them with column.cast(pyarrow.binary())"
+        return "copy them with column.cast(pyarrow.binary())"
     if pa.types.is_struct(kind):
-        return "; table.flatten() makes columns of its fields"
+        return "table.flatten() makes columns of its fields"
     if pa.types.is_decimal(kind):
-        return "; convert with column.cast(pyarrow.float64())"
+        return "convert with column.cast(pyarrow.float64())"
     if pa.types.is_date32(kind) or pa.types.is_time32(kind):
-        return "; take its numbers with column.cast(pyarrow.int32())"
+        return "take its numbers with column.cast(pyarrow.int32())"
     if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
-        return "; take its numbers with column.cast(pyarrow.int64())"
+        return "take its numbers with column.cast(pyarrow.int64())"
     return ""

@@ -23,7 +23,6 @@ from pinfeed.sources.ragged import RaggedArray, is_ragged_directory
 from pinfeed.sources.source import (
     ArraySource,
     Source,
-    check_dtype,
     checked_position,
     share_arrays,
 )
@@ -210,7 +209,7 @@ class _FilePart:
         """Reads the header of a file, which is one sample or has one sample per row."""
         with open_npy(path, name) as (file, header):
             file_stamp = stamp(os.fstat(file.fileno()))
-        check_dtype(header.dtype, name)
+        _core.check_array(np.empty(0, header.dtype), name)
         shape = header.shape
         if not shape and not is_sample:
             raise ValueError(

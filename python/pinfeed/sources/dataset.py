@@ -396,11 +396,10 @@ class IndexedDataset(torch.utils.data.Dataset[Any]):
         if isinstance(samples, Rows):
             return Rows(samples.sources, samples.indices, *batch_info)
         if isinstance(samples, Mapping) or len(samples) != len(checked):
-            raise TypeError(
-                f"IndexedDataset: expected {len(checked)} samples of {type(self.dataset).__name__}."
-                f"__getitems__, got a {type(samples).__name__} of {len(samples)}; it has to return a list "
-                "of samples, not columns"
-            )
+            expected = f"{len(checked)} samples of {type(self.dataset).__name__}.__getitems__"
+            got = f"a {type(samples).__name__} of {len(samples)}"
+            hint = "it has to return a list of samples, not columns"
+            raise TypeError(Problem("IndexedDataset", expected, got, hint))
         return SampleList(samples, checked, len(self.dataset), *batch_info)
 
     def _fetch(self, indices: Sequence[int]) -> Any:
@@ -749,23 +748,13 @@ def _array_of(value: Any) -> str:
     package = type(value).__module__.partition(".")[0]
     if package == "datasets" and (column := getattr(value, "column_name", None)):
         return f"ArrayDataset.from_arrow(dataset, [{column!r}])[{column!r}] returns this column of a dataset"
-    if package == "pyarrow" and hasattr(value, "null_count"):  # to_numpy() takes few of them
-        from pinfeed.sources.arrow_lists import zero  # which imports pyarrow
-
-        column = f"column.fill_null({zero(value.type)})" if value.null_count else "column"
-        return f"pass ArrayDataset.from_arrow(pyarrow.table({{'x': {column}}}))['x']"
+    is_lazy = package == "polars" and not hasattr(value, "to_arrow")
+    if (is_lazy or package == "pyarrow") and (call := as_table(value)):
+        return _from_table(call)
     if hasattr(value, "to_numpy") and not hasattr(value, "columns"):  # a column of a table
         return "pass its .to_numpy()"
-    if (
-        package in ("pyarrow", "polars")
-        and not hasattr(value, "to_arrow")
-        and (call := as_table(value))
-    ):
-        return _from_table(call)  # of a dataset, a reader or a LazyFrame
     if isinstance(value, DataLoader):
         return "to_numpy(loader) returns its batches as arrays"
-    if isinstance(value, ArrayDataset):
-        return "it is an ArrayDataset already"
     if isinstance(value, torch.utils.data.Dataset):
         return (
             "DataLoader(dataset, batch_size, collate_fn=Collate()) takes any dataset, "

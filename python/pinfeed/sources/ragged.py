@@ -13,7 +13,14 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import ARRAYS, Problem, checked_integer, require_no_table, with_hints
+from pinfeed.arguments import (
+    ARRAYS,
+    Problem,
+    add_hint,
+    checked_integer,
+    require_no_table,
+    with_hints,
+)
 from pinfeed.batches import Selection
 from pinfeed.files.atomic import AtomicWrite
 from pinfeed.files.npy import NpyFile
@@ -41,6 +48,10 @@ VALUES_FILES: dict[StringType | None, str] = {
 }
 RAGGED_FILES = frozenset({OFFSETS, *VALUES_FILES.values()})
 
+_COLUMNS = (
+    "ArrayDataset.from_arrow(table)['x'] is a column of a table or a Parquet file, pyarrow.array(x) "
+    "converts a Series, and RaggedArray.from_sequences(x) takes lists"
+)
 _MAKERS = "RaggedArray.from_sequences makes one from lists and arrays, from_strings from strings"
 
 _CHUNK_OFFSETS = 1 << 20  # offsets checked or written at a time
@@ -197,21 +208,21 @@ class RaggedArray(Source):
         """
         from pinfeed.sources.arrow_lists import column_parts  # which imports pyarrow
 
+        name = "RaggedArray.from_arrow"
         try:
-            parts = column_parts(array, "RaggedArray.from_arrow")
+            parts = column_parts(array, name)
         except TypeError as error:
-            raise TypeError(f"{error}{_column_of(array)}") from None
+            if not hasattr(array, "type"):
+                add_hint(error, _COLUMNS)
+            raise
         if len(parts) > 1:
-            raise ValueError(
-                f"RaggedArray.from_arrow: expected at most one chunk, got {len(parts)}; join them "
-                "with array.combine_chunks(), which copies"
-            )
+            hint = "join them with array.combine_chunks(), which copies"
+            raise ValueError(Problem(name, "at most one chunk", str(len(parts)), hint))
         if isinstance(parts[0], tuple):
             return cls(*parts[0])
-        raise TypeError(
-            f"RaggedArray.from_arrow: expected lists of different lengths, or strings, got {array.type}; "
-            "ArrayDataset.from_arrow accepts it, as a column of a table"
-        )
+        expected = "lists of different lengths, or strings"
+        hint = "ArrayDataset.from_arrow accepts it, as a column of a table"
+        raise TypeError(Problem(name, expected, str(array.type), hint))
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> RaggedArray:
@@ -449,18 +460,15 @@ class RaggedArray(Source):
             and values.ndim == 1
             and values.flags.c_contiguous
         ):
-            raise TypeError(
-                f"{self._name()}: values: expected contiguous bytes of {self.string_type.__name__},"
-                f" an ndarray of uint8 with shape (N,), got {values.dtype} {tuple(values.shape)}"
-            )
+            expected = f"contiguous bytes of {self.string_type.__name__}, an ndarray of uint8 with shape (N,)"
+            got = f"{values.dtype} {tuple(values.shape)}"
+            raise TypeError(Problem(f"{self._name()}: values", expected, got))
+        subject = f"{self._name()}: offsets"
         if offsets.dtype not in (np.int64, np.int32):
-            raise TypeError(
-                f"{self._name()}: offsets: expected int64 or int32, got {offsets.dtype}"
-            )
+            raise TypeError(Problem(subject, "int64 or int32", str(offsets.dtype)))
         if offsets.ndim != 1 or len(offsets) == 0:
-            raise ValueError(
-                f"{self._name()}: offsets: expected shape (number of sequences + 1,), got {offsets.shape}"
-            )
+            expected = "shape (number of sequences + 1,)"
+            raise ValueError(Problem(subject, expected, str(offsets.shape)))
         if not 0 <= offsets[0] <= limit:
             raise self._misplaced(0, offsets[0], 0)
         for start in range(0, len(offsets) - 1, _CHUNK_OFFSETS):
@@ -480,9 +488,11 @@ class RaggedArray(Source):
         try:
             return values.tobytes().decode()
         except UnicodeDecodeError as error:
-            raise ValueError(
-                f"{self._name()}: string {position}: {error}; string_type=bytes takes any bytes"
-            ) from error
+            subject, hint = (
+                f"{self._name()}: string {position}",
+                "string_type=bytes takes any bytes",
+            )
+            raise ValueError(Problem(subject, str(error), hint=hint)) from error
 
     def _slice(self, part: slice) -> RaggedArray:
         start, stop, step = part.indices(len(self))
@@ -532,21 +542,6 @@ def is_ragged_directory(path: str) -> bool:
     """Whether a directory contains a complete RaggedArray."""
     names = [name for name in os.listdir(path) if not name.startswith(".")]
     return len(names) == 2 and OFFSETS in names and RAGGED_FILES.issuperset(names)
-
-
-def _column_of(value: Any) -> str:
-    """A hint how to get columns of pyarrow from something else, as the end of a message."""
-    if isinstance(value, str | os.PathLike):
-        return "; pass ArrayDataset.from_arrow(path)['x'], with the name of the column"
-    if isinstance(value, list | tuple) and value and hasattr(value[0], "null_count"):
-        return "; pass ConcatArray([RaggedArray.from_arrow(part) for part in x])"
-    if isinstance(value, list | tuple | np.ndarray):
-        return "; pass RaggedArray.from_sequences(x)"
-    package = type(value).__module__.partition(".")[0]
-    if hasattr(value, "columns"):
-        return "; pass ArrayDataset.from_arrow(x)['x'], with the name of the column"
-    calls = {"pandas": "; pass pyarrow.array(x)", "polars": "; pass x.to_arrow()"}
-    return calls.get(package, "")
 
 
 def _write_npy(path: str, array: npt.NDArray[Any], dtype: np.dtype[Any], shift: int) -> None:

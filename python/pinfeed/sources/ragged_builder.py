@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from pinfeed import _core
 from pinfeed.arguments import ARRAYS, Problem, as_array, check_plain, dtype_name
-from pinfeed.sources.source import check_ndarray, numpy_view
+from pinfeed.sources.source import numpy_view
 
 # Growing is cheap, because large memory is remapped and not copied.
 _GROWTH = 1.25
@@ -130,14 +131,14 @@ class SampleReader:
                 f"{name}: expected an array or a list of numbers, got {type(sample).__name__}{hint}"
             )
         if self.dtype is None:
-            check_ndarray(array, name)
+            _core.check_array(array, name)
             self.dtype = array.dtype
         return array if array.dtype == self.dtype else self._cast(array, name)
 
     def _as_array(self, sample: Any, name: str) -> npt.NDArray[Any]:
-        if isinstance(sample, torch.Tensor):
-            return self._from_tensor(sample, name)
         check_plain(sample, name)
+        if isinstance(sample, torch.Tensor):
+            return numpy_view(sample, name)
         if isinstance(sample, Mapping) or (sample is None and self._takes_numbers):
             hint = "leave such samples out, or store a number in its place"
             if sample is not None:
@@ -149,15 +150,6 @@ class SampleReader:
         if is_python and not self._casts:
             return _from_python(array, sample, name)
         return array
-
-    def _from_tensor(self, tensor: torch.Tensor, name: str) -> npt.NDArray[Any]:
-        if tensor.requires_grad:
-            raise TypeError(
-                f"{name}: expected a tensor without gradients, got one with requires_grad=True; call .detach() "
-                "first"
-            )
-        check_plain(tensor, name)
-        return numpy_view(tensor, name)
 
     def _cast(self, array: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
         dtype = self.dtype

@@ -17,7 +17,7 @@ import torch
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import ARRAYS, Problem, check_plain, torch_dtype_name
+from pinfeed.arguments import ARRAYS, Problem, torch_dtype_name
 from pinfeed.batches import Selectable, Selection
 from pinfeed.files.mapped import FilePart, MappedFile, open_npy
 from pinfeed.memory.shared_file import SharedArray
@@ -106,15 +106,7 @@ class ArraySource(Source):
     __slots__ = ("_file", "_rows", "_shared", "array")
 
     def __init__(self, array: Any, name: str) -> None:
-        if isinstance(array, torch.Tensor):
-            check_tensor(array, name)
-        elif isinstance(array, np.ndarray):
-            check_ndarray(array, name)
-        else:
-            hint = "; np.asarray(...) converts it" if isinstance(array, list | tuple) else ""
-            raise TypeError(
-                f"{name}: expected an ndarray, a memmap or a CPU tensor, got {type(array).__name__}{hint}"
-            )
+        _core.check_array(array, name)
         if array.ndim == 0:
             raise ValueError(f"{name}: expected an axis that counts samples, got a 0-d array")
         self._file = MappedFile.under(array) if isinstance(array, np.ndarray) else None
@@ -320,7 +312,7 @@ def checked_position(index: Any, length: int, name: str, expected: str = "an int
     try:
         position = operator.index(index)
     except TypeError as error:
-        raise TypeError(f"{name}: expected {expected}, got {type(index).__name__}") from error
+        raise TypeError(Problem(name, expected, type(index).__name__)) from error
     if not -length <= position < length:
         raise IndexError(f"{name}: index {position} is out of range for {length} samples")
     return position % length
@@ -345,51 +337,16 @@ def are_bools(index: Any) -> bool:
     return is_array and str(index.dtype) in ("bool", "torch.bool")
 
 
-def check_tensor(tensor: torch.Tensor, name: str) -> None:
-    """Raises TypeError for a tensor whose memory does not hold its plain values."""
-    for is_wrong, got, hint in (
-        (not tensor.is_cpu, "one on {0.device}", "move it with .cpu() first"),
-        (tensor.is_nested, "a nested one", "pass RaggedArray.from_sequences(tensor.unbind())"),
-        (tensor.is_quantized, "a quantized one", "call .dequantize() first"),
-        (tensor.layout != torch.strided, "{0.layout}", "convert it with .to_dense() first"),
-        (tensor.is_conj(), "one that is lazily conjugated", "call .resolve_conj() first"),
-        (tensor.is_neg(), "one that is lazily negated", "call .resolve_neg() first"),
-    ):
-        if is_wrong:
-            raise TypeError(Problem(name, "a dense tensor on the CPU", got.format(tensor), hint))
-    check_plain(tensor, name)
-
-
 def numpy_view(tensor: torch.Tensor, name: str) -> npt.NDArray[Any]:
     """Returns a CPU tensor without gradients as an ndarray; raises TypeError if NumPy lacks its dtype."""
     try:
         return tensor.numpy()
     except (RuntimeError, TypeError) as error:
-        check_tensor(tensor, name)
+        _core.check_array(tensor, name)
+        if tensor.requires_grad:
+            hint = "call .detach() first"
+            got = "one with requires_grad=True"
+            raise TypeError(Problem(name, "a tensor without gradients", got, hint)) from error
         bits = f"take the bits with .view(torch.uint{8 * tensor.itemsize})"
         wrong = f"NumPy has no {torch_dtype_name(tensor.dtype)}"
         raise TypeError(Problem(name, wrong, hint=f"convert with .float(), or {bits}")) from error
-
-
-def check_ndarray(array: npt.NDArray[Any], name: str) -> None:
-    """Raises TypeError unless `check_plain` and `check_dtype` accept the array."""
-    check_plain(array, name)
-    check_dtype(array.dtype, name)
-
-
-def check_dtype(dtype: np.dtype[Any], name: str) -> None:
-    """Raises TypeError for a dtype that is not numeric or bool, or has another byte order."""
-    if dtype.kind not in "biufc":
-        hint = "; RaggedArray.from_strings takes strings" if dtype.kind in "SUT" else ""
-        hint = (
-            "; .view(np.int64) returns its numbers, -2**63 for NaT" if dtype.kind in "mM" else hint
-        )
-        if dtype.names:
-            hint = "; {name: a[name] for name in a.dtype.names} has its fields, without a copy"
-        raise TypeError(f"{name}: expected a numeric or bool dtype, got {dtype}{hint}")
-    if not dtype.isnative:
-        raise TypeError(
-            f"{name}: expected the machine's byte order, got dtype {dtype.str}; "
-            "convert with a.astype(a.dtype.newbyteorder('=')), or, without reading a whole file "
-            f"into memory, with write_array(path, a, dtype={dtype.newbyteorder('=').name!r})"
-        )
