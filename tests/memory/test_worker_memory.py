@@ -3,6 +3,7 @@
 Loaders have a timeout, so that nothing hangs. `test_workers.py` compares the batches themselves.
 """
 
+import functools
 import gc
 import os
 import sys
@@ -11,7 +12,6 @@ import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import active_children
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -22,6 +22,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 import pinfeed
 from pinfeed.diagnosis import configuration
+from pinfeed.loaders.transfer import tensors_in
 from pinfeed.memory import main_process, worker
 from samples import assert_same
 from worker_memory import in_worker_memory
@@ -69,8 +70,8 @@ def memories_of_threads(_):
 
 
 def test_the_threads_of_a_worker_share_a_memory():
-    counts = loader(range(24), batch_size=1, num_workers=12, collate_fn=memories_of_threads)
-    assert list(counts) == [1] * 24
+    counts = loader(range(12), batch_size=1, num_workers=6, collate_fn=memories_of_threads)
+    assert list(counts) == [1] * 12
 
 
 def test_a_slot_is_reused_when_the_last_view_dies():
@@ -100,58 +101,50 @@ def test_the_memory_stops_growing():
     assert pinfeed.testing.worker_memory_stats()["grows"] <= 8
 
 
-class Views(NamedTuple):
-    whole: torch.Tensor
-    part: torch.Tensor
-    turned: torch.Tensor
-    expanded: torch.Tensor
-    again: torch.Tensor
-    parameter: torch.Tensor
-    as_numpy: torch.Tensor
-    bits: torch.Tensor
-    single: list[torch.Tensor]
+COLLATE = pinfeed.Collate()
 
 
-class Viewing:
+def stacked(samples):
+    return COLLATE([sample["x"] for sample in samples])
+
+
+def with_views(samples):
     """A user's wrapper that changes a batch in the worker."""
-
-    def __init__(self):
-        self.collate = pinfeed.Collate()
-
-    def __call__(self, samples):
-        x = self.collate([sample["x"] for sample in samples])
-        return Views(
-            x, x[1:3, 5:], x.transpose(0, 2), x[:1].expand(7, -1, -1), x,
-            torch.nn.Parameter(x[2]), torch.from_numpy(x.numpy()[1, 3:]), x.view(torch.int32),
-            list(x[0]),
-        )  # fmt: skip
+    x = stacked(samples)
+    as_numpy, parameter = torch.from_numpy(x.numpy()[1, 3:]), torch.nn.Parameter(x[2])
+    views = {
+        "whole": x,
+        "part": x[1:3, 5:],
+        "turned": x.transpose(0, 2),
+        "bits": x.view(torch.int32),
+    }
+    views |= {"expanded": x[:1].expand(7, -1, -1), "again": x, "rows": [*x[0]]}
+    return views | {"as_numpy": as_numpy, "parameter": parameter}
 
 
 def test_views_of_a_batch():
-    views, plain = next(iter(loader(collate_fn=Viewing()))), expected(collate_fn=Viewing())[0]
+    views, plain = next(iter(loader(collate_fn=with_views))), expected(collate_fn=with_views)[0]
     assert_same(views, plain)
-    assert [entry.stride() for entry in views[:-1]] == [entry.stride() for entry in plain[:-1]]
-    assert isinstance(views.parameter, torch.nn.Parameter)
-    assert all(in_worker_memory(entry) for entry in views[:-1])
-    views.whole[1] = -1  # one memory, as in the worker
-    assert (views.part[0] == -1).all()
-    assert (views.as_numpy == -1).all()
+    entries, others = tensors_in(views), tensors_in(plain)
+    assert [entry.stride() for entry in entries] == [entry.stride() for entry in others]
+    assert all(in_worker_memory(entry) for entry in entries)
+    views["whole"][1] = -1  # one memory, as in the worker
+    assert (views["part"][0] == -1).all()
+    assert (views["as_numpy"] == -1).all()
 
 
-class Caching:
+CACHE = []  # of each worker
+
+
+def cached(samples):
     """Returns the same tensor forever."""
-
-    def __init__(self):
-        self.collate = pinfeed.Collate()
-
-    def __call__(self, samples):
-        if not hasattr(self, "batch"):
-            self.batch = self.collate([sample["x"] for sample in samples])
-        return self.batch
+    if not CACHE:
+        CACHE.append(stacked(samples))
+    return CACHE[0]
 
 
 def test_a_worker_can_keep_a_sent_batch():
-    batches = list(loader(SAMPLES * 4, num_workers=1, collate_fn=Caching()))
+    batches = list(loader(SAMPLES * 4, num_workers=1, collate_fn=cached))
     assert len({batch.data_ptr() for batch in batches}) == 1
     assert all(torch.equal(batch, batches[0]) for batch in batches)
     assert pinfeed.testing.worker_memory_stats()["live_slots"] == 1
@@ -165,25 +158,6 @@ class Stream(IterableDataset):
         yield from SAMPLES[: 4 * (3 * number + 1)]
 
 
-class Batches:
-    """Returns whole batches, for batch_size=None."""
-
-    def __init__(self):
-        self.collate = pinfeed.Collate({"name": pinfeed.Keep()})
-
-    def __len__(self):
-        return 5
-
-    def __getitem__(self, index):
-        if index >= len(self):
-            raise IndexError
-        return self.collate(SAMPLES[index : index + 4])
-
-
-def as_it_is(batch):
-    return batch
-
-
 @pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true")
 @pytest.mark.parametrize(
     "options", [{}, {"in_order": False}, {"prefetch_factor": 7}, {"pin_memory": True}]
@@ -193,12 +167,6 @@ def test_an_iterable_dataset(options):
     wanted = [SAMPLES[i : i + 4] for i in (0, 0, 4, 8, 12)]
     result = sorted(batches, key=lambda batch: batch["x"][0, 0, 0])
     assert_same(result, [pinfeed.Collate({"name": pinfeed.Keep()})(batch) for batch in wanted])
-
-
-def test_batches_of_the_dataset():
-    batches = list(loader(Batches(), batch_size=None, collate_fn=as_it_is))
-    assert all(in_worker_memory(batch["x"]) for batch in batches)
-    assert_same(batches, [Batches()[i] for i in range(5)])
 
 
 @pytest.mark.parametrize("persistent", [False, True])
@@ -245,21 +213,17 @@ def test_loaders_of_other_libraries(library):
     assert_same(batches, expected())
 
 
-class Elsewhere:
+def put_elsewhere(queue, samples):
     """Also puts each batch into a second queue, which isn't the loader's."""
-
-    def __init__(self, queue):
-        self.collate, self.queue = pinfeed.Collate(), queue
-
-    def __call__(self, samples):
-        x = self.collate([sample["x"] for sample in samples])
-        self.queue.put(x[1:])
-        return x
+    x = stacked(samples)
+    queue.put(x[1:])
+    return x
 
 
 def test_batches_in_other_queues_use_shared_memory():
     queue = Queue()
-    for batch in loader(collate_fn=Elsewhere(queue), num_workers=1, persistent_workers=True):
+    collate = functools.partial(put_elsewhere, queue)
+    for batch in loader(collate_fn=collate, num_workers=1, persistent_workers=True):
         other = queue.get(timeout=60)
         assert not in_worker_memory(other)
         assert torch.equal(other, batch[1:])
@@ -328,6 +292,12 @@ class Collated(torch.utils.data.Dataset):
         batch = pinfeed.Collate()(views)
         self.held += [batch] * self.keeps
         return {"views": batch, "sum": float((self.held or [batch])[0].sum())}
+
+
+def test_batches_of_the_dataset():
+    batches = list(loader(Collated(keeps=False), batch_size=None, collate_fn=None))
+    assert all(in_worker_memory(batch["views"]) for batch in batches)
+    assert [batch["views"][:, 0, 0].tolist() for batch in batches] == [[i, i + 1] for i in range(8)]
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
