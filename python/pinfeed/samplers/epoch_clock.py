@@ -61,8 +61,8 @@ class EpochClock:
         # Of a state that `set` overrode, until a pass begins.
         self._ignored_epoch: int | None = None
         self._repeats: int | None = None  # the epoch of a pass that may be discarded
-        self._passes: _LocalPasses | _SharedPasses = (
-            _SharedPasses() if is_shared else _LocalPasses()
+        self._passes: Any = (SharedIntegers if is_shared else _LocalIntegers)(
+            [_NONE.packed()] * _COUNT
         )
 
     @property
@@ -73,7 +73,7 @@ class EpochClock:
         loaded = self._pending_load()
         if loaded is not None:
             return loaded[0]
-        return self._current_set().epoch_after(self._passes.get(_LAST))
+        return self._current_set().epoch_after(self._get(_LAST))
 
     @property
     def loaded(self) -> Any:
@@ -84,13 +84,13 @@ class EpochClock:
     @property
     def is_set(self) -> bool:
         """Whether the next epoch was set by `set`."""
-        is_counted = self._current_set().call == self._passes.get(_LAST).call
+        is_counted = self._current_set().call == self._get(_LAST).call
         return not is_counted and worker_key() not in self._loaded
 
     @property
     def has_begun(self) -> bool:
         """Whether a pass has begun, here or in another process."""
-        return self._passes.get(_LAST).epoch >= 0
+        return self._get(_LAST).epoch >= 0
 
     @property
     def is_loaded_into_main(self) -> bool:
@@ -106,7 +106,7 @@ class EpochClock:
         self._repeats = None
         self.sets += 1
         self._last_set = _Pass(0, self._last_set.call % 255 + 1, epoch)
-        self._passes.put(_SET, self._last_set)
+        self._put(_SET, self._last_set)
 
     def load(self, epoch: int, start: Any = None, worker_start: Any = None) -> bool:
         """Loads the position of the next pass: ``start`` in an epoch, or its end if ``start`` is None.
@@ -125,12 +125,12 @@ class EpochClock:
             self._loaded[key] = epoch, start
         else:
             self._loaded.pop(key, None)
-        last = self._passes.get(_LAST)
+        last = self._get(_LAST)
         if start is None:
             last = last._replace(epoch=epoch)
         if key is None:  # overrides an earlier `set`
             last = last._replace(call=self._last_set.call)
-            self._passes.put(_LAST, last)
+            self._put(_LAST, last)
             self._loaded_for_workers = None if worker_start is None else (epoch, worker_start, last)
         return True
 
@@ -166,7 +166,7 @@ class EpochClock:
                     epoch is None,
                 )
                 key = 1 + hash(identity) % (2**24 - 1)
-            last, *earlier = self._passes.last_passes()
+            last, *earlier = map(self._get, range(_LAST, _COUNT))
             for other in (last, *earlier) if epoch is None else (last,):
                 if key == other.key != 0 and epoch in (None, other.epoch):
                     return other.epoch, start
@@ -179,8 +179,8 @@ class EpochClock:
                 next_epoch = draw()
             is_as_set = epoch is None or epoch == last_set.epoch
             new_pass = _Pass(key, last_set.call if is_as_set else last.call, next_epoch)
-            self._passes.put(_EARLIER + last.epoch % len(earlier), last)
-            if self._passes.exchange(_LAST, last, new_pass):
+            self._put(_EARLIER + last.epoch % len(earlier), last)
+            if self._passes.compare_exchange(_LAST, last.packed(), new_pass.packed()):
                 if self._ignored_epoch == next_epoch:
                     self._repeats = next_epoch
                 self._ignored_epoch = None
@@ -188,9 +188,9 @@ class EpochClock:
 
     def continue_pass(self, epoch: int) -> None:
         """Continues the pass of this epoch: if the last `set` chose the same epoch, it meant this pass."""
-        last = self._passes.get(_LAST)
+        last = self._get(_LAST)
         if self._last_set.epoch == epoch and self._last_set.call != last.call:
-            self._passes.put(_LAST, last._replace(call=self._last_set.call, epoch=epoch))
+            self._put(_LAST, last._replace(call=self._last_set.call, epoch=epoch))
 
     def end(self) -> None:
         """Ends the last pass, finished or not."""
@@ -203,10 +203,16 @@ class EpochClock:
         }
         return self.__dict__ | copies
 
+    def _get(self, index: int) -> _Pass:
+        return _Pass.unpacked(int(self._passes.values[index]))
+
+    def _put(self, index: int, value: _Pass) -> None:
+        self._passes.values[index] = value.packed()
+
     def _pending_load(self) -> tuple[int, Any] | None:
         """Returns the epoch and position loaded for this worker, or None."""
         key, for_workers = worker_key(), self._loaded_for_workers
-        if for_workers is not None and self._passes.get(_LAST) != for_workers[2]:
+        if for_workers is not None and self._get(_LAST) != for_workers[2]:
             for_workers = None  # a pass has used it already
             if key is None:
                 self._loaded_for_workers = None
@@ -219,7 +225,7 @@ class EpochClock:
         info = get_worker_info()
         if (None if info is None else info.id) not in self._begun_count:
             return self._last_set
-        return self._passes.get(_SET)
+        return self._get(_SET)
 
 
 class _Pass(NamedTuple):
@@ -234,58 +240,28 @@ class _Pass(NamedTuple):
         return last.epoch + 1 if self.call == last.call else self.epoch
 
     def packed(self) -> int:
-        return self.key << 39 | self.call << 31 | self.epoch + 1
+        return self.epoch + 1 << 32 | self.call << 24 | self.key
 
     @classmethod
     def unpacked(cls, number: int) -> _Pass:
-        return cls(number >> 39, number >> 31 & 0xFF, (number & 0x7FFFFFFF) - 1)
+        return cls(number & 0xFFFFFF, number >> 24 & 0xFF, (number >> 32) - 1)
 
 
 _NONE = _Pass(0, 0, -1)
 
 
-class _LocalPasses:
-    """The stored values of a clock that is not shared."""
+class _LocalIntegers:
+    """Integers like `SharedIntegers`, but of one process, and of any size."""
 
-    def __init__(self) -> None:
-        self._passes = [_NONE] * _COUNT
+    def __init__(self, values: list[int]) -> None:
+        self.values = [*values]
 
-    def get(self, index: int) -> _Pass:
-        return self._passes[index]
-
-    def put(self, index: int, value: _Pass) -> None:
-        self._passes[index] = value
-
-    def last_passes(self) -> list[_Pass]:
-        return self._passes[_LAST:]
-
-    def exchange(self, index: int, expected: _Pass, desired: _Pass) -> bool:
-        self._passes[index] = desired
+    def compare_exchange(self, index: int, expected: int, desired: int) -> bool:
+        self.values[index] = desired
         return True
 
-    def __copy__(self) -> _LocalPasses:
-        copied = _LocalPasses()
-        copied._passes = [*self._passes]
-        return copied
-
-
-class _SharedPasses(SharedIntegers):
-    """The stored values of a clock, shared with its copies in workers."""
-
-    def __init__(self) -> None:
-        super().__init__([_NONE.packed()] * _COUNT)
-
-    def get(self, index: int) -> _Pass:
-        return _Pass.unpacked(int(self.values[index]))
-
-    def put(self, index: int, value: _Pass) -> None:
-        self.values[index] = value.packed()
-
-    def last_passes(self) -> list[_Pass]:
-        return [*map(_Pass.unpacked, self.values.tolist()[_LAST:])]
-
-    def exchange(self, index: int, expected: _Pass, desired: _Pass) -> bool:
-        return self.compare_exchange(index, expected.packed(), desired.packed())
+    def __copy__(self) -> _LocalIntegers:
+        return _LocalIntegers(self.values)
 
 
 def worker_key() -> tuple[int, int] | None:
