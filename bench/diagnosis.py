@@ -74,12 +74,13 @@ class Samples:
         return self.make(index)
 
 
-class Generated(IterableDataset):
-    def __iter__(self):
+class Stream(Samples, IterableDataset):
+    """The same samples as a stream, which workers share."""
+
+    def __iter__(self) -> Iterator[Any]:
         info = get_worker_info()
         first, step = (0, 1) if info is None else (info.id, info.num_workers)
-        for i in range(first, 100_000, step):
-            yield torch.tensor(python_work(2) + i)
+        yield from map(self.make, range(first, self.length, step))
 
 
 def count_to(steps: int) -> int:
@@ -209,7 +210,8 @@ def tiny_batches(folder: Path) -> Case:
 
 
 def generator(folder: Path) -> Case:
-    return Case(DataLoader(Generated(), batch_size=8), {"dataset"}, sleep(5, 8))
+    stream = Stream(lambda i: torch.tensor(python_work(2)))
+    return Case(DataLoader(stream, batch_size=8), {"dataset"}, sleep(5, 8))
 
 
 def busy_main_process(folder: Path) -> Case:
@@ -258,25 +260,15 @@ class EvictedRows(Samples):
         return row
 
 
-class SlowSampler:
-    """0.8 ms per index."""
-
-    def __len__(self) -> int:
-        return 2000
-
-    def __iter__(self) -> Iterator[int]:
-        for index in range(2000):
-            time.sleep(0.0008)
-            yield index
-
-
 def slow_sampler(folder: Path) -> Case:
-    loader = DataLoader(Samples(torch.tensor), 16, sampler=SlowSampler())
+    sampler = Stream(lambda i: time.sleep(0.0008) or i, 2000)
+    loader = DataLoader(Samples(torch.tensor), 16, sampler=sampler)
     return Case(loader, {"sampler"}, sleep(10, 16))
 
 
 def slow_sampler_workers(folder: Path) -> Case:
-    loader = DataLoader(Samples(torch.tensor), 16, sampler=SlowSampler(), num_workers=2)
+    sampler = Stream(lambda i: time.sleep(0.0008) or i, 2000)
+    loader = DataLoader(Samples(torch.tensor), 16, sampler=sampler, num_workers=2)
     return Case(loader, {"sampler"}, sleep(1, 16), can_gain=None)
 
 
@@ -343,18 +335,13 @@ def rows_of_database(folder: Path) -> Case:
     return Case(DataLoader(Samples(make, 2000), 16), {"dataset"}, sleep(20, 16))
 
 
-class Table:
+class Table(Samples):
     """A common hand-written dataset of arrays."""
 
     def __init__(self) -> None:
         self.x = np.random.default_rng(0).random((20_000, 32), np.float32)
         self.y = np.arange(20_000)
-
-    def __len__(self) -> int:
-        return len(self.x)
-
-    def __getitem__(self, index: int) -> Any:
-        return {"x": self.x[index], "y": self.y[index]}
+        super().__init__(lambda i: {"x": self.x[i], "y": self.y[i]})
 
 
 def table(folder: Path) -> Case:
@@ -372,49 +359,22 @@ def short_epochs(folder: Path) -> Case:
     return Case(DataLoader(dataset, 8, num_workers=2), {"start"}, sleep(1, 8))
 
 
-class Frames(IterableDataset):
-    def __iter__(self) -> Iterator[np.ndarray]:
-        info = get_worker_info()
-        for i in range(0 if info is None else info.id, 100_000, info.num_workers if info else 1):
-            yield np.full(6_000_000, i % 256, np.uint8)
-
-
 def stream_of_frames(folder: Path) -> Case:
-    loader = DataLoader(Frames(), 8, num_workers=2, collate_fn=as_arrays)
+    frames = Stream(lambda i: np.full(6_000_000, i % 256, np.uint8))
+    loader = DataLoader(frames, 8, num_workers=2, collate_fn=as_arrays)
     return Case(loader, {"hand_off"}, sleep(1, 8))
 
 
 CASES = {
     case.__name__: case
     for case in (
-        example,
-        slow_python,
-        decode,
-        heavy_collate,
-        large_batches,
-        cold_files,
-        straggler,
-        shared_lock,
-        slow_step,
-        too_many_workers,
-        tiny_batches,
-        generator,
-        busy_main_process,
-        image_folder,
-        evicted_map,
-        slow_sampler,
-        slow_sampler_workers,
-        rare_straggler,
-        locked_decoder,
-        slow_to_free,
-        padded_texts,
-        rows_of_database,
-        table,
-        remote_files,
-        short_epochs,
-        stream_of_frames,
+        example, slow_python, decode, heavy_collate, large_batches, cold_files, straggler,
+        shared_lock, slow_step, too_many_workers, tiny_batches, generator, busy_main_process,
+        image_folder, evicted_map, slow_sampler, slow_sampler_workers, rare_straggler,
+        locked_decoder, slow_to_free, padded_texts, rows_of_database, table, remote_files,
+        short_epochs, stream_of_frames,
     )
-}
+}  # fmt: skip
 
 
 def wrong(case: Case, report: Any) -> list[str]:

@@ -24,7 +24,7 @@ def test_the_command(capsys):
     error = capsys.readouterr().err
     assert error.splitlines()[-1].startswith("pinfeed diagnose: loader must be a torch DataLoader")
     assert main(["diagnose", f"{program}:make_some"]) == 2
-    assert "make_some must not need arguments, but is missing a required" in capsys.readouterr().err
+    assert "make_some must not need arguments: make_some() missing" in capsys.readouterr().err
     assert main(["diagnose", f"{program}:nothing"]) == 2
     assert (
         "has no function or DataLoader 'nothing'; define it at the top" in capsys.readouterr().err

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
-import inspect
 import json
 import os
 import sys
@@ -33,8 +32,8 @@ def main(arguments: list[str]) -> int:
             step = None if options.step is None else _named(options.step)
             report = diagnose(loader, step, options.seconds)
     except (TypeError, ValueError, RuntimeError) as error:
-        problem = error.args[0] if error.args else None
-        if not isinstance(problem, Problem) or problem.subject != "diagnose":
+        problem = Problem.of(error)
+        if problem is None or problem.subject != "diagnose":
             raise  # an error of the user's code
         print(f"pinfeed {problem}", file=sys.stderr)
         return 2
@@ -77,12 +76,11 @@ def _named(location: str) -> Any:
 
 def _made(loader: Any, location: str) -> Any:
     """Returns the loader, or calls the function that returns it."""
-    if not callable(loader):
-        return loader
     try:
-        inspect.signature(loader).bind()
+        return loader() if callable(loader) else loader
     except TypeError as error:
-        wrong = f"{location} must not need arguments, but is {error}"
+        if error.__traceback__ is None or error.__traceback__.tb_next:  # raised by the function
+            raise
         hint = "give its arguments defaults, or name a function without arguments that calls it"
+        wrong = f"{location} must not need arguments: {error}"
         raise TypeError(Problem("diagnose", wrong, hint=hint)) from None
-    return loader()

@@ -17,7 +17,6 @@ from typing import Any
 
 from pinfeed import _core
 from pinfeed.arguments import Problem, checked_number, with_hints
-from pinfeed.diagnosis import stages
 from pinfeed.diagnosis.changes import Change, find_changes, more_workers
 from pinfeed.diagnosis.copying import random_states_kept
 from pinfeed.diagnosis.limit import MIN_GAIN, Measured, other_load, usable_cpus
@@ -160,7 +159,7 @@ class _Diagnosis:
                 self._try(change)
 
     def finish(self) -> Report:
-        """Returns the report, with notes about the runs."""
+        """Returns the report."""
         report = self.report
         report.seconds = time.perf_counter() - self.start
         for change in report.changes:
@@ -169,14 +168,6 @@ class _Diagnosis:
             enough = math.ceil(_RUNS * report.seconds / self.count / _OVERTIME)
             names = ", ".join(self.skipped)
             report.notes.append(f"there was no time for: {names}; pass seconds={enough}")
-        if not stages.TELLS:
-            report.notes.append(
-                "this system reports neither disk reads nor the time that threads wait for a CPU"
-            )
-        if self.loader.is_stream:
-            report.notes.append(
-                "changes to the dataset of a stream were not tried, and each trial has other samples"
-            )
         return report
 
     def _try(self, change: Change) -> None:
@@ -233,12 +224,10 @@ def _interrupts() -> Iterator[list[int]]:
         interrupts.append(number)
         before(number, frame)
 
-    # Other threads get no interrupts.
-    is_main = callable(before) and threading.current_thread() is threading.main_thread()
-    if is_main:
-        signal.signal(signal.SIGINT, note)
+    if callable(before) and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, note)  # other threads get no interrupts
     try:
         yield interrupts
     finally:
-        if is_main:
+        if signal.getsignal(signal.SIGINT) is note:
             signal.signal(signal.SIGINT, before)

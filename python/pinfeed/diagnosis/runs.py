@@ -22,6 +22,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from pinfeed.arguments import Problem, known_length
+from pinfeed.diagnosis import stages
 from pinfeed.diagnosis.batch_values import bytes_in, have_equal_values
 from pinfeed.diagnosis.copying import copied
 from pinfeed.diagnosis.stages import Batch, TimedDataset, TimedStream, begin_worker
@@ -169,10 +170,15 @@ class LoaderCopy:
         if shared:
             names = ", ".join(sorted({type(one).__qualname__ for one in shared}))
             self.notes.append(f"measuring may have changed objects that can't be copied: {names}")
-        own_iter = type(inner).__iter__
-        if own_iter is not DataLoader.__iter__:
-            name = own_iter.__qualname__
+        if (own := type(inner).__iter__) is not DataLoader.__iter__:
+            name = own.__qualname__
             self.notes.append(f"{name} was not called: a plain DataLoader was measured")
+        if self.is_stream:
+            self.notes.append(
+                "only workers and threads were tried, and each trial has other samples"
+            )
+        if not stages.TELLS:
+            self.notes.append("this system reports neither disk reads nor waits for a CPU")
         #: Indices of batches to repeat instead of the sampler's, which still runs and takes its time.
         self.again: list[Any] = []
         self.indices = iter(()) if self.is_stream else _endless(sampler_copy)

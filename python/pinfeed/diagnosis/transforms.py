@@ -24,13 +24,9 @@ _PATHS = ("transform", "transforms", "transforms.transform")
 def converted(dataset: Any, index: Any) -> tuple[str, str, Any, Collate, float | None]:
     """Replaces the transform of a dataset, or of a Subset of one, with a field.
 
-    Returns:
-        The code to write, a note about the field, a copy of the dataset whose samples have
-        untransformed images, a collate function for its samples, and the maximum difference of its
-        batches' values: None if they are random.
-
-    Raises:
-        ValueError: If no transform is used for the sample with this ``index``, or it can't be replaced.
+    Returns the code to write, a note about the field, a copy of the dataset whose samples have
+    untransformed images, a collate function for its samples, and the maximum difference of its batches'
+    values: None if they are random. Raises ValueError if that isn't possible for the sample ``index``.
     """
     prefix, owner = "", dataset
     while isinstance(owner, Subset):
