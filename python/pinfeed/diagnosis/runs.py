@@ -65,7 +65,7 @@ class Run:
 
     settings: Settings
     ahead: int = 2  # number of first batches to ignore: prefetched, or in newly allocated memory
-    unit: int = 1  # number of batches that repeat the same work
+    again: list[Any] = field(default_factory=list)  # indices to repeat instead of the sampler's
     epoch: int | None = None  # number of batches after which workers start again, if known
     batches: list[Batch] = field(default_factory=list)
     draws: list[float] = field(default_factory=list)  # seconds of the sampler, batch by batch
@@ -84,6 +84,11 @@ class Run:
     _waited = _mean(lambda batch: batch.received - batch.requested)
     # Waiting for a batch that was not made yet; the rest of the wait is its transfer.
     _making = _mean(lambda batch: max(0.0, min(batch.collated, batch.received) - batch.requested))
+
+    @property
+    def unit(self) -> int:
+        """The number of batches that repeat the same work."""
+        return math.lcm(max(1, len(self.again)), max(1, self.settings.workers))
 
     @property
     def steady(self) -> list[Batch]:
@@ -179,7 +184,7 @@ class LoaderCopy:
             )
         if not stages.TELLS:
             self.notes.append("this system reports neither disk reads nor waits for a CPU")
-        #: Indices of batches to repeat instead of the sampler's, which still runs and takes its time.
+        #: Indices of batches to repeat in runs. The sampler still runs, and takes its time.
         self.again: list[Any] = []
         self.indices = iter(()) if self.is_stream else _endless(sampler_copy)
         self.epoch = None if self.is_stream else known_length(inner)
@@ -223,13 +228,12 @@ class LoaderCopy:
 
     def _workers_repeat(self, size: int) -> bool:
         count = 4 if size < _LARGE else 1
-        before, indices = self.again, itertools.islice(self.indices, count)
-        self.again = [one for one in indices for _ in range(4)]  # two workers make each twice
+        # Each of two workers makes each batch twice.
+        again = [one for one in itertools.islice(self.indices, count) for _ in range(4)]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            variant = self._variant(Run(Settings(2)))
+            variant = self._variant(Run(Settings(2), again=again))
             batches = [batch for batch, _ in itertools.islice(variant, 4 * count)]
-        self.again = before
         pairs = zip(batches[::2], batches[1::2], strict=False)  # of one worker and the other
         of_one = zip(batches[::4], batches[2::4], strict=False)
         is_constant = all(have_equal_values(*pair) for pair in of_one)
@@ -241,8 +245,7 @@ class LoaderCopy:
         At least one batch from each worker follows the first batches.
         """
         ahead = max(2, settings.workers * self._prefetched) + 4 * settings.in_thread
-        unit = math.lcm(max(1, len(self.again)), max(1, settings.workers))
-        run = Run(settings, ahead, unit, self.epoch)
+        run = Run(settings, ahead, self.again, self.epoch)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # DataLoader's warning about the number of workers
             try:
@@ -265,7 +268,7 @@ class LoaderCopy:
 
     def _drawn(self, run: Run) -> Iterator[Any]:
         """Yields the indices of batches, and records them and the sampler's times."""
-        repeated = itertools.cycle(self.again)
+        repeated = itertools.cycle(run.again)
         while True:
             start = time.perf_counter()
             try:
