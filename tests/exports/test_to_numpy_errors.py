@@ -15,6 +15,7 @@ from samples import FrozenError, Point, assert_same
 
 X, F4, THREE = np.zeros(2), np.zeros((2, 3), "f4"), np.zeros(3)
 FIRST = {"x": F4, "y": ["a", "b"]}
+FIVE, Y = torch.arange(10.0).reshape(5, 2), np.arange(5, dtype=np.int8)
 ONE = np.array([0, 3])
 PADDED = pinfeed.functional.pad([[1], [2, 3]])
 NO_LOADER = "loader: expected an iterable of batches"
@@ -70,6 +71,8 @@ TYPES = [
     ([jagged([0, 3]), ["a"]], {}, "batch 1: expected a JaggedBatch, .* as in batch 0, got list"),
     ([F4, jagged([0, 3])], {}, "batch 1: expected a tensor or an ndarray, got JaggedBatch"),
     ([jagged(ONE, np.zeros(3, t)) for t in ("f4", "f8")], {}, "batch 1: expected float32 as in batch 0"),
+    ([FIVE, FIVE.double()], {}, "batch 1: expected float32 as in batch 0"),
+    ([Y, Y.astype(">i2")], {}, "batch 1: expected int8 as in batch 0"),
 ]  # fmt: skip
 VALUES = [
     ([], {}, "loader: expected at least one batch, got none"),
@@ -96,7 +99,9 @@ VALUES = [
     ([[70000]], {"dtype": "f2"}, "batch 0: 70000 does not fit in float16; set a wider one with"),
     ([{"x": [[1, 70000]]}], {"dtype": {"x": "f2"}}, r"\['x'\] of batch 0: 70000 does not fit"),
     ([[[1, 2], [3]]], {"dtype": "f4"}, r"batch 0: .* inhomogeneous .*; Collate\(Jagged\(\)\) makes batches of lists"),
+    ([(FIVE[:2], Y[:3]), (FIVE[2:], Y[3:])], {}, r"\[1\] of batch 0: expected 2 samples"),  # equal totals
     # Later batches.
+    ([FIVE, FIVE[:, :1, None]], {}, r"of shape \(2,\) as in batch 0, got \(1, 1\)"),
     ([[1], [[2]]], {"dtype": "f4"}, r"of shape \(\) as in batch 0, got \(1,\)"),
     ([FIRST, FIRST | {"x": F4[..., None]}], {}, r"of shape \(3,\) as in batch 0, got \(3, 1\); for s"),
     ([FIRST, FIRST | {"y": ["c"]}], {}, r"\['y'\] of batch 1: expected 2 samples"),
@@ -113,10 +118,11 @@ REFUSED = [(*case, TypeError) for case in TYPES] + [(*case, ValueError) for case
 
 @pytest.mark.parametrize(("loader", "keywords", "message", "error"), REFUSED)
 def test_bad_loaders_and_arguments(loader, keywords, message, error):
-    with pytest.raises(error, match=f"^to_numpy: .*{message}") as caught:
-        to_numpy(loader, **keywords)
-    if message.startswith("batch 1: expected the entries") or r"\['x'\] of batch 1" in message:
-        assert_same(caught.value.partial, FIRST)
+    for way in (list, iter) if isinstance(loader, list) else (lambda same: same,):
+        with pytest.raises(error, match=f"^to_numpy: .*{message}") as caught:
+            to_numpy(way(loader), **keywords)
+        if message.startswith("batch 1: expected the entries") or r"\['x'\] of batch 1" in message:
+            assert_same(caught.value.partial, FIRST)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, SystemExit, MemoryError])

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 import pinfeed
 from arrays import NUMPY_DTYPES, random_array
 from cold_files import contents, open_files
-from pinfeed.exports.to_numpy import to_numpy
+from pinfeed import to_numpy
 from samples import Point, Record, assert_same
 
 

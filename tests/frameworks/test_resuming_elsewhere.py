@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import pinfeed
+from trainers import arguments_in
 
 ROWS = 101
 ELSEWHERE = pytest.mark.parametrize(
@@ -139,15 +140,7 @@ class SaveLoader(transformers.TrainerCallback):
 
 
 def trained(loader, steps, folder, checkpoint=None):
-    arguments = transformers.TrainingArguments(
-        folder,
-        max_steps=steps,
-        save_steps=steps,
-        ignore_data_skip=True,
-        use_cpu=True,
-        report_to="none",
-        disable_tqdm=True,
-    )
+    arguments = arguments_in(folder, max_steps=steps, save_steps=steps, ignore_data_skip=True)
     if checkpoint is not None:
         loader.load_state_dict(torch.load(Path(checkpoint, "loader.pt")))
     model = Model()
@@ -176,15 +169,7 @@ def test_trainer(kind, world_size, size, tmp_path):
 @pytest.mark.parametrize("stop", [5, 13, 18])
 def test_trainer_skips_batches_of_a_sampler_with_equal_batch_size(stop, tmp_path):
     def run(steps, checkpoint=None):
-        arguments = transformers.TrainingArguments(
-            tmp_path,
-            num_train_epochs=2,
-            max_steps=steps,
-            save_steps=steps,
-            use_cpu=True,
-            report_to="none",
-            disable_tqdm=True,
-        )
+        arguments = arguments_in(tmp_path, max_steps=steps, save_steps=steps)
         sampler = pinfeed.samplers.ShuffleSampler(ROWS, 8, rank=0, world_size=1)
         dataset = pinfeed.ArrayDataset({"row": np.arange(ROWS)})
         loader = DataLoader(dataset, batch_sampler=sampler, collate_fn=pinfeed.Collate())

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader
-from transformers import Trainer, TrainingArguments
+from transformers import Trainer
 
 import pinfeed
+from trainers import arguments_in
 
 COUNT, SIDE = 12, 8
 rng = np.random.default_rng(0)
@@ -35,15 +36,12 @@ EVALUATION = pinfeed.Collate(image(pinfeed.augment.CenterCrop(SIDE)))
 
 
 def trainer_in(folder, eval_dataset=DATASET, **options):
-    arguments = TrainingArguments(
+    arguments = arguments_in(
         folder,
         per_device_train_batch_size=4,
         per_device_eval_batch_size=5,
         num_train_epochs=1,
-        use_cpu=True,
-        report_to="none",
         remove_unused_columns=False,
-        disable_tqdm=True,
         **options,
     )
     return Trainer(
@@ -129,10 +127,7 @@ def trained_rows(folder, is_from_numpy, checkpoint=None):
         sampler = pinfeed.samplers.ShuffleSampler(dataset, batch_size=4, seed=0)
         plain = DataLoader(dataset, batch_sampler=sampler, collate_fn=pinfeed.Collate())
         loader = pinfeed.DeviceLoader(plain, "cpu")
-    arguments = TrainingArguments(
-        folder, num_train_epochs=3, save_steps=1, use_cpu=True, report_to="none", disable_tqdm=True
-    )
-    trainer = Trainer(Rows(), arguments)
+    trainer = Trainer(Rows(), arguments_in(folder, num_train_epochs=3, save_steps=1))
     trainer.get_train_dataloader = lambda: loader
     trainer.train(resume_from_checkpoint=checkpoint)
     return trainer.model.rows

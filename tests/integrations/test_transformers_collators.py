@@ -16,6 +16,7 @@ import pinfeed
 from messages import check
 from pinfeed.integrations import transformers as ours
 from programs import run_program
+from trainers import arguments_in
 
 NAMES = [name for name in ours.__all__ if name.startswith("DataCollator")]
 TOKENS = st.integers(0, 9)  # 0 is the padding token, which a text can contain
@@ -296,17 +297,7 @@ TEXTS = [[3 + (i * j) % 29 for j in range(1 + i % 5)] for i in range(1, 9)]
 
 def trained(kind, config, dataset, collator, folder, **options):
     """Returns the batches that a model gets from transformers' Trainer, and its loss."""
-    arguments = transformers.TrainingArguments(
-        folder,
-        max_steps=2,
-        per_device_train_batch_size=3,
-        use_cpu=True,
-        report_to="none",
-        save_strategy="no",
-        disable_tqdm=True,
-        dataloader_pin_memory=False,
-        **options,
-    )
+    arguments = arguments_in(folder, max_steps=2, per_device_train_batch_size=3, **options)
     torch.manual_seed(0)
     model, batches = kind(config), []
     model.register_forward_pre_hook(
@@ -485,11 +476,6 @@ def test_labels_of_none(name, key):
     assert_same_batch(collator_of(name)([feature | {key: None} for feature in features]), expected)
 
 
-def test_no_features():
-    with pytest.raises(ValueError, match="features: expected at least one sample, got none"):
-        collator_of("DataCollatorWithPadding")([])
-
-
 def test_only_empty_features():
     batch = collator_of("DataCollatorWithPadding", padding="max_length", max_length=3)(
         [{"input_ids": []}] * 2
@@ -631,6 +617,7 @@ TEXT = [feature | {"text": "a"} for feature in FEATURES]
 
 # The call, the error, and words of its message.
 BAD = {
+    "no features": (padding([]), ValueError, "features: expected at least one sample, got none"),
     "no tokens": (padding([{"ids": [1]}]), ValueError, "expected 'input_ids'", "got ['ids']"),
     "no padding token": (padding(tokenizer=without_padding_token()), ValueError, "tokenizer.pad_token = tokenizer.eos_token"),
     "no largest length": (padding(padding="max_length"), ValueError, "needs max_length"),

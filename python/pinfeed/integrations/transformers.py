@@ -109,7 +109,7 @@ def _check_others(function: str, sample: Any, supported: Collection[str]) -> Non
             if is_number and key != "input_ids":
                 expected = "a number for each token"
                 hint = f"dataset.remove_columns([{key!r}]) leaves it out, to train on all tokens"
-                raise ValueError(Problem(f"{function}: {key}", expected, repr(value), hint))
+                raise ValueError(Problem(f"{function}: {key}", expected, str(value), hint))
         elif _is_of_tokens(key, value, len(first["input_ids"])) or _WEIGHTS.search(key):
             _refuse(function, key)
         elif is_number and not (_IDS.search(key) or _POSITIONS.search(key)):
