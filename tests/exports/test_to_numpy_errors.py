@@ -107,6 +107,7 @@ VALUES = [
     ([FIRST, FIRST | {"y": ["c"]}], {}, r"\['y'\] of batch 1: expected 2 samples"),
     ([FIRST, {"x": F4}], {}, r"batch 1: expected the entries \['x'\], \['y'\] as in batch 0, got \['x'\]"),
     ([FIRST, [F4, ["c", "d"]]], {}, r"batch 1: expected the entries .* got \[0\], \[1\]"),
+    ([FIRST, {}], {}, "batch 1: expected the entries .* as in batch 0, got none"),
     ([FIRST, None], {}, "batch 1: expected the entries .* got the batch itself"),
     ([FIRST, F4], {}, "batch 1: expected the entries .* got the batch itself"),
     ([(X, None), (X, X)], {}, r"entry \[1\] of batch 1: expected None as in batch 0, got ndarray"),

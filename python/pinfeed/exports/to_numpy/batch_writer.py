@@ -391,4 +391,4 @@ def _entry_name(steps: Sequence[str]) -> str:
 
 
 def _listed(found: Any) -> str:
-    return ", ".join("".join(steps) or "the batch itself" for steps in found)
+    return ", ".join("".join(steps) or "the batch itself" for steps in found) or "none"
