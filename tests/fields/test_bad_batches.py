@@ -36,26 +36,6 @@ def test_inputs_that_are_not_batches(samples):
         Collate()(samples)
 
 
-@pytest.mark.parametrize(
-    ("entries", "error", "message"),
-    [
-        ([np.zeros(2), np.zeros(2), np.zeros(3)], ValueError, "sample 2: expected shape (2,) as in sample 0, got (3,)"),
-        ([np.zeros((2, 1)), np.zeros(2)], ValueError, "sample 1: expected shape (2, 1) as in sample 0, got (2,)"),
-        ([torch.zeros(2), torch.zeros(3)], ValueError, "sample 1: expected shape (2,) as in sample 0, got (3,)"),
-        ([torch.zeros(LARGE), torch.zeros(3)], ValueError, "sample 1: expected shape (200, 500) as in sample 0, got (3,)"),
-        ([torch.zeros(LARGE), 5], TypeError, "sample 1: expected a NumPy array or a torch tensor, got int"),
-        ([np.array(["a"])], TypeError, "sample 0: expected a numeric or bool dtype"),
-        ([None, None], TypeError, "sample 0: expected an array, a tensor, a number or a string, got NoneType; "),
-        ([1, None], TypeError, "sample 1: expected int as in sample 0, got None"),
-    ],
-)  # fmt: skip
-def test_entries_that_differ(entries, error, message):
-    with pytest.raises(error, match="^Collate: " + re.escape(message)):
-        Collate()(entries)
-    with pytest.raises(error, match=r"^Collate: entry \['a'\]\[1\] of " + re.escape(message)):
-        Collate()([{"a": (0, entry)} for entry in entries])
-
-
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 @pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
 def test_nested_tensors(layout):
@@ -114,29 +94,43 @@ def test_torch_errors_lose_their_developer_text():
     assert len(str(caught.value).splitlines()) == 1
 
 
+# Samples, and the message about one of them.
+DIFFERENT = [
+    ([np.zeros(2), np.zeros(2), np.zeros(3)], "sample 2: expected shape (2,) as in sample 0, got (3,)"),
+    ([np.zeros((2, 1)), np.zeros(2)], "sample 1: expected shape (2, 1) as in sample 0, got (2,)"),
+    ([torch.zeros(2), torch.zeros(3)], "sample 1: expected shape (2,) as in sample 0, got (3,)"),
+    ([torch.zeros(LARGE), torch.zeros(3)], "sample 1: expected shape (200, 500) as in sample 0, got (3,)"),
+    ([{"x": 1}, {"y": 1}], "sample 1: expected keys ['x'] as in sample 0, got ['y']"),
+    ([{"x": 1}, {"x": 1, "y": 2}], "sample 1: expected keys ['x'] as in sample 0, got ['x', 'y']"),
+    ([{"x": 1}, {"x": 2}, 5], "sample 2: expected a dict as in sample 0, got int"),
+    ([{"x": 1}, [1]], "sample 1: expected a dict as in sample 0, got list"),
+    ([(1, 2), (1,)], "sample 1: expected 2 items as in sample 0, got 1"),
+    ([[1], [1], [1, 2]], "sample 2: expected 1 items as in sample 0, got 2"),
+    ([(1, 2), 5], "sample 1: expected a tuple as in sample 0, got int"),
+    ([(1, 2), "ab"], "sample 1: expected a tuple as in sample 0, got str"),
+    ([[1, 2], np.zeros(2)], "sample 1: expected a list as in sample 0, got ndarray"),
+    ([Point(1, 2), {"x": 1}], "sample 1: expected a Point as in sample 0, got dict"),
+    ([Record(1, 2), FrozenRecord(1, 2)], "sample 1: expected a Record as in sample 0, got Froz"),
+    ([Bag({"x": 1}), Bag({})], "sample 1: expected keys ['x'] as in sample 0, got []"),
+    ([Couple([1]), Couple([])], "sample 1: expected 1 items as in sample 0, got 0"),
+]  # fmt: skip
+UNKNOWN = [
+    ([torch.zeros(LARGE), 5], "sample 1: expected a NumPy array or a torch tensor, got int"),
+    ([np.array(["a"])], "sample 0: expected a numeric or bool dtype"),
+    ([None, None], "sample 0: expected an array, a tensor, a number or a string, got NoneType; "),
+    ([1, None], "sample 1: expected int as in sample 0, got None"),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("samples", "message"),
-    [
-        ([{"x": 1}, {"y": 1}], "sample 1: expected keys ['x'] as in sample 0, got ['y']"),
-        ([{"x": 1}, {"x": 1, "y": 2}], "sample 1: expected keys ['x'] as in sample 0, got ['x', 'y']"),
-        ([{"x": 1}, {"x": 2}, 5], "sample 2: expected a dict as in sample 0, got int"),
-        ([{"x": 1}, [1]], "sample 1: expected a dict as in sample 0, got list"),
-        ([(1, 2), (1,)], "sample 1: expected 2 items as in sample 0, got 1"),
-        ([[1], [1], [1, 2]], "sample 2: expected 1 items as in sample 0, got 2"),
-        ([(1, 2), 5], "sample 1: expected a tuple as in sample 0, got int"),
-        ([(1, 2), "ab"], "sample 1: expected a tuple as in sample 0, got str"),
-        ([[1, 2], np.zeros(2)], "sample 1: expected a list as in sample 0, got ndarray"),
-        ([Point(1, 2), {"x": 1}], "sample 1: expected a Point as in sample 0, got dict"),
-        ([Record(1, 2), FrozenRecord(1, 2)], "sample 1: expected a Record as in sample 0, got Froz"),
-        ([Bag({"x": 1}), Bag({})], "sample 1: expected keys ['x'] as in sample 0, got []"),
-        ([Couple([1]), Couple([])], "sample 1: expected 1 items as in sample 0, got 0"),
-    ],
-)  # fmt: skip
-def test_structures_that_differ(samples, message):
-    with pytest.raises(ValueError, match="Collate: " + re.escape(message)):
+    ("samples", "message", "error"),
+    [(*row, ValueError) for row in DIFFERENT] + [(*row, TypeError) for row in UNKNOWN],
+)
+def test_samples_that_differ(samples, message, error):
+    with pytest.raises(error, match="^Collate: " + re.escape(message)):
         Collate()(samples)
     nested = [{"a": [0, sample]} for sample in samples]
-    with pytest.raises(ValueError, match=re.escape("Collate: entry ['a'][1] of " + message)):
+    with pytest.raises(error, match=re.escape("Collate: entry ['a'][1] of " + message)):
         Collate()(nested)
 
 

@@ -157,6 +157,8 @@ SILENT = {
     "offsets of centers": ("center_offsets", lambda rng: rng.uniform(0, 90, (5, 2))),
     "velocities": ("velocity", lambda rng: rng.uniform(0, 90, (5, 2))),
     "spans": ("labels", lambda rng: np.sort(rng.uniform(0, 90, (6, 2)), 1)),
+    "increasing rows": ("quantiles", lambda rng: np.sort(rng.uniform(0, 90, (3, 4)), 1)),
+    "increasing rows of five": ("quantiles", lambda rng: np.sort(rng.uniform(0, 90, (3, 5)), 1)),
     "quantiles": ("y", lambda rng: np.sort(rng.uniform(0, 90, 4))),
     "quaternions": ("pose", lambda rng: rng.normal(size=4)),
     "a matrix": ("pose", lambda rng: np.eye(4) + rng.normal(size=(4, 4))),

@@ -78,25 +78,24 @@ def _need_of_dict(field: Field) -> tuple[str, str] | None:
     return None
 
 
+# The hints for objects that are not fields, by type.
+_FIELD_FOR: tuple[tuple[Any, str], ...] = (
+    (type, "create it with parentheses"),
+    (ARRAYS, "to collate samples, create a Collate with parentheses: collate_fn=Collate()"),
+    (torch.dtype, "Stack({0}) sets the dtype of batches"),
+    (str, "Stack().from_key({0!r}) reads the entry under the key {0!r}"),
+    (DataLoader, "pass the Collate to the loader: DataLoader(dataset, collate_fn=Collate(fields))"),
+    (Transform, "Image(augment={0}) applies it"),
+    (Callable, "call functions of one sample, such as transforms, in the dataset"),
+)
+
+
 def _field_for(value: Any) -> str:
     """Returns the hint for an object that is not a field."""
-    if isinstance(value, type):
-        return "create it with parentheses"
-    if isinstance(value, ARRAYS):
-        return "to collate samples, create a Collate with parentheses: collate_fn=Collate()"
-    if isinstance(value, torch.dtype):
-        return f"Stack({value}) sets the dtype of batches"
-    if isinstance(value, str):
-        return f"Stack().from_key({value!r}) reads the entry under the key {value!r}"
-    if isinstance(value, DataLoader):
-        return "pass the Collate to the loader: DataLoader(dataset, collate_fn=Collate(fields))"
-    if isinstance(value, Transform):
-        return f"Image(augment={value}) applies it"
     if type(value).__name__ == "Collate":
         return "pass the fields as they are, without Collate(...)"
-    if callable(value):
-        return "call functions of one sample, such as transforms, in the dataset"
-    return ""
+    hints = (hint.format(value) for kind, hint in _FIELD_FOR if isinstance(value, kind))
+    return next(hints, "")
 
 
 def _check_names(fields: Mapping[Any, Any], parts: list[Any], name: str) -> None:

@@ -154,59 +154,57 @@ class Collate:
         # Worker memory also transfers tensors that torch or Keep puts into the batch.
         if not runtime.is_main and (memory := worker_memory()) is not None:
             memory.begin()
-        batch: Any = samples if type(samples) is Rows else None
-        if batch is None:
-            if type(samples) is not list and isinstance(samples, ARRAYS):
-                # Some __getitems__ return arrays. Nested tensors have no length.
-                is_nested = isinstance(samples, torch.Tensor) and samples.is_nested
-                if is_nested or samples.ndim > 0:
-                    samples = list(samples.unbind() if is_nested else samples)
-            # Copy the list so concurrent modification can't affect later fields.
-            if type(samples) is list and (samples := samples.copy()):
-                context = _UNKNOWN
-                if self._augments:
-                    context = self._context(samples, None, LastSample.epoch_of(samples))
-                return self._plan().collate(samples, context)
-            self._require_samples(samples)
-            batch = samples if isinstance(samples, SampleBatch) else None
-        if len(batch.indices if type(samples) is Rows else samples) == 0:
+        if type(samples) is list and samples:
+            samples = samples[:]  # so concurrent modification can't affect later fields
+            context = _UNKNOWN
+            if self._augments:
+                context = self._context(samples, None, LastSample.epoch_of(samples))
+            return self._plan().collate(samples, context)
+        batch: Any = samples
+        if type(batch) is not Rows and not isinstance(batch, SampleBatch):
+            batch = self._as_list(samples)
+            if batch:
+                return self(batch)
+        if len(batch.indices if type(batch) is Rows else batch) == 0:
             raise ValueError(Problem("Collate", "at least one sample", "an empty batch"))
-        packing, epoch = (None, None) if batch is None else (batch.packing, batch.epoch)
+        packing, epoch, indices = batch.packing, batch.epoch, batch.indices
         try:
             context = _of_epoch(epoch)
             if self._augments or packing is not None:
-                context = self._context(samples, packing, epoch)
-            if isinstance(samples, Rows):
-                return self._plan().gather(samples.sources, samples.indices, context)
-            return self._plan().collate(list(samples), context)
+                context = self._context(batch, packing, epoch)
+            if type(batch) is Rows:
+                return self._plan().gather(batch.sources, batch.indices, context)
+            return self._plan().collate(list(batch), context)
         except (TypeError, ValueError) as error:
-            problem = Problem.of(error)
-            if problem is None:
-                raise
-            indices: Any = ()
-            if packing is not None:
-                indices = packing.documents
-                needed = f"Pack(seq_length={packing.seq_length})"
-                problem.explain_difference(
-                    f"documents are packed, so this entry needs {needed} too"
-                )
-            elif batch is not None and batch.indices is not None:
-                indices = batch.indices
-            if problem.sample is not None and problem.sample < len(indices):
-                problem.index = int(indices[problem.sample])
+            if problem := Problem.of(error):
+                if packing is not None:
+                    indices = packing.documents
+                    needed = f"Pack(seq_length={packing.seq_length})"
+                    problem.explain_difference(
+                        f"documents are packed, so this entry needs {needed} too"
+                    )
+                sample = problem.sample
+                if indices is not None and sample is not None and sample < len(indices):
+                    problem.index = int(indices[sample])
             raise
 
-    def _require_samples(self, samples: Any) -> None:
-        """Raises TypeError unless samples are a sequence, and not possibly the columns of a batch."""
-        if not isinstance(samples, Sequence) or isinstance(samples, str | bytes):
-            hint = "set the DataLoader's batch_size, and have a dataset's __getitems__ return a list of samples"
-            raise TypeError(
-                Problem("Collate", "a sequence of samples", type(samples).__name__, hint)
-            )
-        if type(samples) is tuple and samples and getattr(samples[0], "ndim", 0) > 0:
+    def _as_list(self, samples: Any) -> list[Any]:
+        """Returns samples as a list; raises TypeError if they can be the columns of a batch, or no sequence."""
+        if isinstance(samples, ARRAYS):
+            # Some __getitems__ return arrays. Nested tensors have no length.
+            if isinstance(samples, torch.Tensor) and samples.is_nested:
+                samples = samples.unbind()
+            elif samples.ndim > 0:
+                return list(samples)
+        elif type(samples) is tuple and samples and getattr(samples[0], "ndim", 0) > 0:
             got = f"a tuple of {len(samples)} arrays, which could be samples or the columns of a batch"
             hint = "pass list(samples), and have a dataset's __getitems__ return a list of samples"
             raise TypeError(Problem("Collate", "a list of samples", got, hint))
+        if not isinstance(samples, Sequence) or isinstance(samples, str | bytes):
+            hint = "set the DataLoader's batch_size, and have a dataset's __getitems__ return a list of samples"
+            got = type(samples).__name__
+            raise TypeError(Problem("Collate", "a sequence of samples", got, hint))
+        return list(samples)
 
     def _context(
         self, samples: Sequence[Any], packing: Packing | None, epoch: int | None

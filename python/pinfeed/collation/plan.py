@@ -101,16 +101,15 @@ class Entry:
             if field is None:
                 return _STACK.gather(sources, indices, self.context)
             return field.gather(sources, indices, self._context_in(batch))
-        if type(sources) in self._groups:
-            return self._group(sources, indices=indices).gather(sources, indices, batch)
-        if isinstance(sources, ObjectColumn):
-            return self.collate([sources[index] for index in indices.tolist()], batch)
-        if isinstance(sources, Source):
-            self._require_no_fields("single value")
-            self._kinds.add(type(sources))
-            return self.gather(sources, indices, batch)
-        if field is not None:
-            return self.collate(list(Rows(sources, indices)), batch)
+        if type(sources) not in self._groups:
+            if isinstance(sources, ObjectColumn):
+                return self.collate([sources[index] for index in indices.tolist()], batch)
+            if isinstance(sources, Source):
+                self._require_no_fields("single value")
+                self._kinds.add(type(sources))
+                return self.gather(sources, indices, batch)
+            if field is not None:
+                return self.collate(list(Rows(sources, indices)), batch)
         return self._group(sources, indices=indices).gather(sources, indices, batch)
 
     def make(self, column: Any, indices: npt.NDArray[np.int64] | None, batch: FieldContext) -> Any:

@@ -258,18 +258,11 @@ def _is_changed(image: Any, field: Image | Patches) -> bool:
     return any(not isinstance(s, Resize) or s.size not in same or s.max_size for s in steps)
 
 
-def _is_named(key: str) -> bool:
-    """Whether a key is a name of boxes, points or masks."""
-    return any(
-        has_name(key, names) for names in (_BOXES, _POINTS, _OUTLINES, _MAYBE_OUTLINES, _MASKS)
-    )
-
-
 def _can_be_positions(entry: FieldEntry) -> bool:
     """Whether to judge an entry by its values: without a known name, or with rows of 8 named like boxes."""
-    if not _is_named(entry.key):
-        return True
-    return has_name(entry.key, _BOXES) and np.shape(as_numbers(entry.value))[-1:] == (8,)
+    if has_name(entry.key, _BOXES):
+        return np.shape(as_numbers(entry.value))[-1:] == (8,)
+    return not any(has_name(entry.key, n) for n in (_POINTS, _OUTLINES, _MAYBE_OUTLINES, _MASKS))
 
 
 def _is_empty(value: Any) -> bool:
