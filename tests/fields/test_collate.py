@@ -26,22 +26,6 @@ def numbers():
     return np.arange(COUNT, dtype=np.int16) * 3
 
 
-def expected(build, x, y):
-    """Returns the batch that default_collate returns: plain tuples become lists."""
-    batch = build(x, y)
-    return without_tuples(batch)
-
-
-def without_tuples(node):
-    if type(node) in (tuple, list):
-        return [without_tuples(child) for child in node]
-    if type(node) is dict:
-        return {key: without_tuples(child) for key, child in node.items()}
-    if isinstance(node, Record):
-        return Record(without_tuples(node.x), without_tuples(node.y))
-    return node
-
-
 @pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy])
 @pytest.mark.parametrize("shape", [(6,), (6, 3), (6, 4, 4, 3)])
 def test_samples_in_one_array(convert, shape):
@@ -64,8 +48,8 @@ def test_fields_of_every_structure(structure, rows, images, numbers):
     samples = dataset.__getitems__(range(COUNT))
     collate = Collate(build(Image(mean=0.5), Stack(torch.float64)))
     batch = collate(samples if rows else list(samples))
-    image_batch = torch.from_numpy(pinfeed.functional.normalize(images, mean=0.5))
-    assert_same(batch, expected(build, image_batch, torch.from_numpy(numbers.astype(np.float64))))
+    converted = build(pinfeed.functional.normalize(images, mean=0.5), numbers.astype(np.float64))
+    assert_same(batch, Collate()(list(pinfeed.ArrayDataset(converted).__getitems__(range(COUNT)))))
 
 
 @pytest.mark.parametrize("rows", [False, True], ids=["samples", "Rows"])

@@ -134,13 +134,11 @@ class ImageGroup:
                 is_named = any(map(_is_of_boxes, (*keys, *inner)))
                 if isinstance(field, Keep) or (equal is None and not is_named):
                     continue
-                own = _counts(batch, items, counts, is_named)
-                if (
-                    isinstance(field, Jagged | Pad)
-                    and len(keys) == 1
-                    and isinstance(batch, torch.Tensor)
-                ):
-                    own = [known_length(sample) for sample in samples_of(first)]
+                is_padded = isinstance(field, Jagged | Pad) and isinstance(batch, torch.Tensor)
+                if is_padded and len(keys) == 1:
+                    own: Any = [known_length(sample) for sample in samples_of(first)]
+                else:
+                    own = _counts(batch, items, counts, is_named)
                 if not np.array_equal(own, counts):
                     self._equal_counts[keys] = None
                     continue
@@ -149,32 +147,30 @@ class ImageGroup:
                 equal += found if len(equal) < _ENOUGH else {*found} - {*equal}
                 values = batch.values if isinstance(batch, JaggedBatch | Padded) else batch
                 is_row = getattr(values, "ndim", 0) > 2 - isinstance(batch, JaggedBatch)
-                is_clear = len({*equal}) > 1 and (is_row or len(equal) >= _ENOUGH)
-                # Rows of something else can be equally many, such as the rows of a matrix.
-                is_table = field is None and getattr(batch, "ndim", 0) == 3
-                is_table = is_table and batch.shape[1] != batch.shape[2]
-                is_table |= field is None and bool(items) and _is_table(items)
-                is_likely = is_table and len(equal) >= _ENOUGH and equal[0] > 1
+                are_enough = len(equal) >= _ENOUGH
+                is_clear = len({*equal}) > 1 and (is_row or are_enough)
+                is_likely = (
+                    field is None and are_enough and equal[0] > 1 and _is_table(batch, items)
+                )
                 if is_all or not (is_named or is_clear or is_likely):
                     continue
-                path = "".join(f"[{key!r}]" for key in keys)
-                text = f"has a value for each box of [{self._boxes!r}], and some boxes were dropped"
-                hint = f"{_drops(first, self.labels)}, Keep() leaves them as they are"
-                if items and getattr(items[0], "ndim", 0) != 1:  # no numbers
-                    hint = (
-                        f"Keep() leaves them as they are, and with it {_drops(first, self.labels)}"
-                    )
-                if len(keys) > 1:
-                    hint = (
-                        f"move it into the dict of the boxes, where {_drops(keys[-1], self.labels)}"
-                    )
-                if not (is_named or is_clear):
-                    self._equal_counts[keys] = None
-                    text = f"Collate: entry {path} seems to have {text[4:]}; {hint}"
-                    text += "" if items else ", and so does Stack()"
-                    warnings.warn(text, stacklevel=2)
-                    continue
-                raise ValueError(Problem("", f"Collate: entry {path} {text}", hint=hint))
+                entry = "".join(f"[{key!r}]" for key in keys)
+                text = f"a value for each box of [{self._boxes!r}], and some boxes were dropped"
+                hint = self._hint(keys, items)
+                if is_named or is_clear:
+                    raise ValueError(Problem("", f"Collate: entry {entry} has {text}", hint=hint))
+                self._equal_counts[keys] = None
+                hint += "" if items else ", and so does Stack()"
+                warnings.warn(f"Collate: entry {entry} seems to have {text}; {hint}", stacklevel=2)
+
+    def _hint(self, keys: tuple[Any, ...], items: list[Any]) -> str:
+        """Returns the hint for values of dropped boxes under these keys."""
+        drops = _drops(keys[-1], self.labels)
+        if len(keys) > 1:
+            return f"move it into the dict of the boxes, where {drops}"
+        if items and getattr(items[0], "ndim", 0) != 1:  # no numbers
+            return f"Keep() leaves them as they are, and with it {drops}"
+        return f"{drops}, Keep() leaves them as they are"
 
 
 def _columns(
@@ -271,8 +267,10 @@ def _items(batch: Any) -> list[Any]:
     return batch if is_list else []
 
 
-def _is_table(items: list[Any]) -> bool:
-    """Whether items are dicts, or have another length than the list, unlike the rows of a matrix."""
+def _is_table(batch: Any, items: list[Any]) -> bool:
+    """Whether a sample is a list of dicts, or a table; the rows of a square matrix can be something else."""
+    if not items:
+        return getattr(batch, "ndim", 0) == 3 and batch.shape[1] != batch.shape[2]
     first, width = items[0], len(items)
     if isinstance(first, list):
         width = len(first)
