@@ -32,7 +32,7 @@ def laid_out(array, layout):
 
 
 @dataclasses.dataclass(frozen=True)
-class FieldContext:
+class Entry:
     """An entry of samples; ``make`` creates its value for each sample."""
 
     kind: str
@@ -80,7 +80,7 @@ CONTAINERS = {
 
 
 def make(schema, rng):
-    if isinstance(schema, FieldContext):
+    if isinstance(schema, Entry):
         return schema.make(rng)
     container, children = schema
     return CONTAINERS[container](*[make(child, rng) for child in children])
@@ -89,19 +89,17 @@ def make(schema, rng):
 layouts = st.sampled_from(["C", "Fortran", "strided"])
 shapes = st.sampled_from(SHAPES)
 entries = st.one_of(
-    st.builds(FieldContext, st.just("array"), st.sampled_from(NUMPY_DTYPES), shapes, layouts),
-    st.builds(FieldContext, st.just("scalar"), st.sampled_from(SCALAR_DTYPES)),
-    st.builds(FieldContext, st.sampled_from(["int", "float", "bool", "str", "bytes"])),
+    st.builds(Entry, st.just("array"), st.sampled_from(NUMPY_DTYPES), shapes, layouts),
+    st.builds(Entry, st.just("scalar"), st.sampled_from(SCALAR_DTYPES)),
+    st.builds(Entry, st.sampled_from(["int", "float", "bool", "str", "bytes"])),
     st.builds(
-        FieldContext,
+        Entry,
         st.sampled_from(["tensor", "subclass"]),
         st.sampled_from(TORCH_DTYPES),
         shapes,
         layouts,
     ),
-    st.builds(
-        FieldContext, st.just("parameter"), st.sampled_from([torch.float16, torch.float64]), shapes
-    ),
+    st.builds(Entry, st.just("parameter"), st.sampled_from([torch.float16, torch.float64]), shapes),
 )
 schemas = st.recursive(
     entries,
@@ -118,8 +116,8 @@ def test_nested_samples(schema, count, seed):
 
 
 DENSE = [
-    *(FieldContext("array", dtype) for dtype in NUMPY_DTYPES),
-    *(FieldContext("tensor", dtype) for dtype in (*TORCH_DTYPES, torch.float8_e4m3fn)),
+    *(Entry("array", dtype) for dtype in NUMPY_DTYPES),
+    *(Entry("tensor", dtype) for dtype in (*TORCH_DTYPES, torch.float8_e4m3fn)),
 ]
 
 

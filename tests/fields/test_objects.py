@@ -450,6 +450,8 @@ ERRORS = [
         ValueError, "['masks'] of sample 1: expected shape (0, 2, 2)", "; use InstanceMasks() for masks of objects"),
     (lambda: collated(photo(2, 2), {"augment": augment.RandomIoUCrop()}),
         ValueError, "RandomIoUCrop needs the boxes", 'Boxes(image="...")'),
+    (lambda: collated([photo(8, 8, boxes=BOX * n, labels=np.ones(n)) for n in (1, 2)], boxes=BOXES, labels=pinfeed.Stack()),
+        ValueError, "['labels'] of sample 1", "; Pad() and Jagged() take samples of different sizes"),
     (followed(boxes=BOXES, labels=pinfeed.Pad()), TypeError, "['labels']: labels of boxes need Jagged()", "pass Boxes(labels=())"),
 ]  # fmt: skip
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pinfeed.collation.sample_entries import FieldEntry
+from pinfeed.collation.sample_entries import FieldEntry, as_numbers
 from pinfeed.fields.jagged import Jagged
 
 _FEW_EDGES = 5  # or fewer columns can be the columns of records, such as (begin, end, class)
@@ -61,10 +61,9 @@ def _is_jagged(entry: FieldEntry) -> bool:
 
 def _pairs(entry: FieldEntry | None) -> npt.NDArray[Any] | None:
     """Returns integers of shape (2, E), where E is more than 2; None for anything else."""
-    try:
-        array = np.asarray(None if entry is None else entry.value)
-    except (RuntimeError, TypeError, ValueError):
-        return None  # of another device, with gradients, of several lengths
+    array = None if entry is None else as_numbers(entry.value)
+    if array is None:
+        return None
     is_pair = array.ndim == 2 and array.shape[0] == 2 and array.shape[1] > 2
     return array if is_pair and array.dtype.kind in "iu" else None
 

@@ -197,10 +197,9 @@ class Comparisons:
                 continue
             if one.check(own, other, samples_of):
                 warned.add(one.key)
-        if warned or any(one.is_settled for one in self._comparisons):
-            self._keep(
-                one for one in self._comparisons if not one.is_settled and one.key not in warned
-            )
+        left = [o for o in self._comparisons if not o.is_settled and o.key not in warned]
+        if len(left) < len(self._comparisons):
+            self._keep(left)
 
 
 def _is_independent(field: Any) -> bool:

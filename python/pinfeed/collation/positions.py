@@ -127,8 +127,7 @@ def _boxes(
             continue
         chance = _chance(rows, bounds, name)
         if chance < _RARE or (is_constant and name == "xyxy" and not are_fractions):
-            form = "" if name == "xyxy" else f"format={name!r}"
-            field = f"Boxes({', '.join(filter(None, (image, form)))})"
+            field = boxes_field(image, name)
             what = (
                 f"{key or 'boxes'} * [width, height, width, height]" if are_fractions else "boxes"
             )
@@ -136,6 +135,11 @@ def _boxes(
             hint = f"use {field} to transform {what} too"
             return Found("boxes", hint, chance < _IMPOSSIBLE)
     return None
+
+
+def boxes_field(image: str, form: str) -> str:
+    """Returns the field for boxes of a format; ``image`` is its argument for the key of the images."""
+    return f"Boxes({', '.join(filter(None, (image, f'format={form!r}' * (form != 'xyxy'))))})"
 
 
 def _chance(rows: Any, limits: Any, name: str) -> float:
@@ -170,7 +174,7 @@ def _labelled(key: str, rows: Any, limits: Any, image: str, moves_fractions: boo
     is_yolo = labels.min() >= 0 and are_classes.all() and is_inside and moves_fractions
     if not is_yolo or (more > 1 and key and not has_name(key, _TARGETS)):
         return None
-    field = f"Boxes({image}{image and ', '}format='cxcywh')"
+    field = boxes_field(image, "cxcywh")
     scaled = f"{what} * [width, height, width, height] {labelled}"
     return Found("boxes", f"use {field} to transform {scaled}")
 

@@ -16,7 +16,7 @@ from pinfeed.arguments import ARRAYS, Problem, host_array, known_length
 from pinfeed.augment.geometry import Flip, Resizing
 from pinfeed.augment.sizes import Resize
 from pinfeed.collation.graphs import warn_of_edges
-from pinfeed.collation.positions import NAME, Found, find_positions, fits, has_name
+from pinfeed.collation.positions import NAME, Found, boxes_field, find_positions, fits, has_name
 from pinfeed.collation.sample_entries import (
     SPREAD,
     FieldEntry,
@@ -447,8 +447,7 @@ def _nested(entry: FieldEntry, image: FieldEntry, size: tuple[int, int], name: s
         columns = f"[[{', '.join(names)}]] under a key of its own too"
         bounds = [size[::-1], (1, 1)]
         if form and any(fits(numbers, np.array([one]), form).all() for one in bounds):
-            options = ", ".join(filter(None, (name, f"format={form!r}" * (form != "xyxy"))))
-            return found("boxes", f"use Boxes({options}) to transform {columns}")
+            return found("boxes", f"use {boxes_field(name, form)} to transform {columns}")
         is_point = not form and has_name(entry.key, _POINTS)
         if is_point and ((numbers >= 0) & (numbers <= size[::-1])).all():
             return found("points", f"use Points({name}) to transform {columns}")
