@@ -1,9 +1,8 @@
-"""Two ranks under torchrun train a small model, and see each sample once per epoch."""
+"""Two ranks, as torchrun starts them, train a small model, and see each sample once per epoch."""
 
 import itertools
 import json
-import subprocess
-import sys
+from pathlib import Path
 
 import pytest
 from accelerate.utils import concatenate
@@ -13,6 +12,7 @@ from torch.utils.data import default_collate
 import distributed_job
 from distributed_job import EPOCHS, SAMPLES
 from pinfeed import Collate, Pad
+from programs import run_python
 
 RANKS = 2
 
@@ -25,18 +25,9 @@ def results(tmp_path_factory, worker_id):
     folder.mkdir(exist_ok=True)
     with FileLock(folder / "lock"):
         if not (folder / "0.json").exists():
-            done = subprocess.run(
-                [
-                    *(sys.executable, "-m", "torch.distributed.run"),
-                    *("--standalone", "--nproc-per-node", str(RANKS)),
-                    *(distributed_job.__file__, str(folder)),
-                ],
-                capture_output=True,
-                text=True,
-                timeout=300,
-                check=False,
-            )
-            assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+            job = distributed_job.__file__
+            code = Path(job).read_text(encoding="utf-8")
+            run_python(code, str(folder), path=job, timeout=300, ranks=RANKS)
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(RANKS)]
 
 
