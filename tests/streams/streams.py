@@ -14,9 +14,10 @@ from pinfeed.samplers.order_sampler import ROUNDS, permutation, random_keys
 
 @contextlib.contextmanager
 def as_worker(worker, workers, seed=0):
-    """Makes this process look like a worker of a DataLoader with a seed."""
+    """Makes this process look like a worker of a DataLoader with a seed, if it has any."""
     seed += worker
     info = _utils.worker.WorkerInfo(id=worker, num_workers=workers, seed=seed, dataset=None)
+    info = info if workers else None
     with mock.patch.object(_utils.worker, "_worker_info", info):
         yield
 
@@ -69,7 +70,7 @@ def all_parts(source, world_size, workers, epoch=0, **options):
         dataset = StreamDataset(source, rank=rank, world_size=world_size, **options)
         dataset.set_epoch(epoch)
         for worker in range(max(workers, 1)):
-            with as_worker(worker, workers) if workers else contextlib.nullcontext():
+            with as_worker(worker, workers):
                 parts[rank, worker] = list(dataset)
     return parts
 

@@ -1,6 +1,5 @@
 """Tests of all streams: samples, epochs, states, copies and loaders, with ranks and workers."""
 
-import contextlib
 import copy
 import functools
 import io
@@ -113,7 +112,7 @@ def parts(make, world_size, workers, epoch=0):
         dataset = make(rank=rank, world_size=world_size)
         dataset.set_epoch(epoch)
         for worker in range(max(workers, 1)):
-            with as_worker(worker, workers) if workers else contextlib.nullcontext():
+            with as_worker(worker, workers):
                 result[rank, worker] = [numbers([sample]) for sample in dataset]
     return result
 
@@ -235,7 +234,7 @@ def test_a_state_continues_a_pass(kind, rank, world_size, worker, workers):
         [*itertools.chain(*parts(STREAMS[kind], world_size, workers, epoch)[rank, worker])]
         for epoch in range(3)
     ]
-    with as_worker(worker, workers) if workers else contextlib.nullcontext():
+    with as_worker(worker, workers):
         for taken in (0, 1, 9, 23, COUNT):  # beyond the end, a state resumes with nothing
             saved, received = make(rank=saves), make(rank=rank)
             for dataset in (saved, received):

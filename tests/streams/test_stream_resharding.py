@@ -1,6 +1,5 @@
 """A stream's state moves to other rank and worker counts: each remaining sample comes once."""
 
-import contextlib
 import copy
 import itertools
 import json
@@ -23,20 +22,12 @@ SIZES = st.lists(st.integers(0, 6), min_size=9, max_size=25)
 WORLDS, WORKERS = st.integers(1, 3), st.integers(0, 3)
 
 
-def readers_of(world_size, workers):
-    return list(itertools.product(range(world_size), range(max(workers, 1))))
-
-
-def worker_of(workers, worker, seed):
-    return as_worker(worker, workers, seed) if workers else contextlib.nullcontext()
-
-
 class Job:
     """All ranks of a job: each has a stream that its workers share."""
 
     def __init__(self, make, world_size, workers, states=None):
         self.workers = workers
-        self.readers = readers_of(world_size, workers)
+        self.readers = [*itertools.product(range(world_size), range(max(workers, 1)))]
         self.streams = [make(rank=rank, world_size=world_size) for rank in range(world_size)]
         self.passes = 0
         if states is not None:
@@ -48,7 +39,7 @@ class Job:
         samples, states = [], []
         self.passes += 1
         for (rank, worker), count in zip(self.readers, counts, strict=True):
-            with worker_of(self.workers, worker, 100 * self.passes):
+            with as_worker(worker, self.workers, 100 * self.passes):
                 samples.append(list(itertools.islice(iter(self.streams[rank]), count)))
                 states.append(self.streams[rank].state_dict())
         return samples, states
