@@ -281,7 +281,7 @@ def ranks_without_environment():
 def main(folder):
     torch.set_num_threads(1)
     # How long torch waits for workers of a loop that an error has ended.
-    torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL = 0.5
+    torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL = 0.1
     before = pinfeed.StreamDataset(range(10))
     torch.distributed.init_process_group("gloo")
     rank = torch.distributed.get_rank()
