@@ -305,30 +305,13 @@ def test_reprs(text):
 crop, flip = augment.RandomCrop, augment.RandomHorizontalFlip
 
 
-def of(view, *shapes):
-    return pinfeed.Image(augment=view), [np.zeros(shape, np.uint8) for shape in shapes]
-
-
-SAMPLES = [
-    (*of(crop(5), (5, 5, 3), (4, 6, 3)), "Collate: sample 1: an image of (4, 6) is too small for RandomCrop((5, 5))", "pad_if_needed=True"),
-    (*of(flip(), (5, 5, 3), (4, 5, 3)), "sample 1: expected images of one size, or a crop", "(4, 5)"),
-    (*of(crop(5), (5, 5, 3), (5, 5, 4)), "sample 1: expected 3 channels as in sample 0"),
-    (*of(crop(5, 1, fill=(1, 2)), (5, 5, 3)), "one for each of 3 channels, got 2"),
-    (*of(crop(1, 4, padding_mode="reflect"), (4, 5, 3)), "sample 0: an image of (4, 5)", '"edge"'),
-    (*of(crop(1, 1, padding_mode="edge"), (0, 4, 3)), "no pixel to repeat", '"constant"'),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("field", "samples", "words"), [(f, s, w) for f, s, *w in SAMPLES])
-def test_bad_samples(field, samples, words):
-    check(lambda: pinfeed.Collate(field)(samples), ValueError, *words)
-
-
 def test_hints_of_errors_work():
     small = np.ones((4, 5, 3), np.uint8)
     for view in (crop(6, pad_if_needed=True), crop(9, 4, padding_mode="edge")):
-        assert pinfeed.Collate(of(view)[0])([small]).shape[2:] == (view.size, view.size)
-    assert pinfeed.Collate(of(crop(3, 1, True))[0])([np.ones((0, 4, 3), np.uint8)]).eq(0).all()
+        batch = pinfeed.Collate(pinfeed.Image(augment=view))([small])
+        assert batch.shape[2:] == (view.size, view.size)
+    filled = pinfeed.Collate(pinfeed.Image(augment=crop(3, 1, True)))([small[:0]])
+    assert filled.eq(0).all()
 
 
 def test_a_seed_needs_sample_indices():

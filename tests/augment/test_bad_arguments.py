@@ -1,4 +1,4 @@
-"""Transforms and Image's arguments for them raise for invalid values when they are created."""
+"""Transforms raise for invalid arguments when they are created, and for samples that they don't fit."""
 
 import math
 
@@ -112,3 +112,26 @@ BAD = [
 @pytest.mark.parametrize("bad", BAD, ids=range(len(BAD)))
 def test_bad_arguments(bad):
     check(*bad)
+
+
+crop, resize = augment.RandomCrop, augment.Resize
+# A transform, the sizes of images, and words of the message.
+BAD_SAMPLES = [
+    (crop(5), [(5, 5, 3), (4, 6, 3)], "Collate: sample 1: an image of (4, 6) is too small for RandomCrop((5, 5))", "pad_if_needed=True"),
+    (augment.RandomHorizontalFlip(), [(5, 5, 3), (4, 5, 3)], "sample 1: expected images of one size, or a crop", "(4, 5)"),
+    (crop(5), [(5, 5, 3), (5, 5, 4)], "sample 1: expected 3 channels as in sample 0"),
+    (crop(5, 1, fill=(1, 2)), [(5, 5, 3)], "one for each of 3 channels, got 2"),
+    (crop(1, 4, padding_mode="reflect"), [(4, 5, 3)], "sample 0: an image of (4, 5)", '"edge"'),
+    (crop(1, 1, padding_mode="edge"), [(0, 4, 3)], "no pixel to repeat", '"constant"'),
+    (resize(4), [(6, 5, 3), (0, 5, 3)], "sample 1: an image of (0, 5) has no pixels to resize"),
+    (augment.RandomResizedCrop(4), [(6, 5, 3), (5, 0, 3)], "sample 1: an image of (5, 0) has no pixels to resize"),
+    (resize(None, max_size=3), [(3, 3, 3), (1, 9, 3)], "(1, 9) would be resized to a side of 0", "both height and width"),
+    (resize(4), [(6, 6, 3), (6, 9, 3)], "sample 1: expected images of one size, or a crop", "(4, 6)", "pass pad_value to pad images of different sizes"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("bad", BAD_SAMPLES, ids=range(len(BAD_SAMPLES)))
+def test_bad_samples(bad):
+    view, sizes, *words = bad
+    images = [np.zeros(size, np.uint8) for size in sizes]
+    check(lambda: pinfeed.Collate(pinfeed.Image(augment=view))(images), ValueError, *words)

@@ -283,20 +283,6 @@ def test_sizes(image_size, size, max_size):
         assert pinfeed.Collate(field)([image]).shape[2:] == expected
 
 
-SAMPLES = [
-    (resize(4), (6, 5), (0, 5), "sample 1: an image of (0, 5) has no pixels to resize"),
-    (crop(4), (6, 5), (5, 0), "sample 1: an image of (5, 0) has no pixels to resize"),
-    (resize(None, max_size=3), (3, 3), (1, 9), "(1, 9) would be resized to a side of 0", "both height and width"),
-    (resize(4), (6, 6), (6, 9), "sample 1: expected images of one size, or a crop", "(4, 6)", "pass pad_value to pad images of different sizes"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("view", "sizes", "words"), [(v, (a, b), w) for v, a, b, *w in SAMPLES])
-def test_bad_samples(view, sizes, words):
-    images = [np.zeros((*size, 3), np.uint8) for size in sizes]
-    check(lambda: pinfeed.Collate(pinfeed.Image(augment=view))(images), ValueError, *words)
-
-
 @pytest.mark.processes
 def test_too_little_memory_for_weights_raises():
     printed = run_program("resize_weights_without_memory")

@@ -120,22 +120,18 @@ def test_the_first_gathers_of_several_threads():
 
 
 @pytest.mark.parametrize("given", [np.uint16, np.int16, bool, np.float32])
-@pytest.mark.parametrize("dtype", [torch.int64, np.int64, np.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.int64, np.float32])
 def test_dtypes(given, dtype):
-    tokens = np.arange(-3, 40).astype(given)
-    windows = np.lib.stride_tricks.sliding_window_view(tokens, 5)
-    numpy = np.dtype(str(dtype).removeprefix("torch.")) if isinstance(dtype, torch.dtype) else dtype
-    indices = [7, 0, -1]
-    if given is np.float32 and np.dtype(numpy).kind == "i":
+    windows = np.lib.stride_tricks.sliding_window_view(np.arange(-3, 40).astype(given), 5)
+    indices, target = [7, 0, -1], np.dtype("i8" if dtype is torch.int64 else dtype)
+    if given is np.float32 and target.kind == "i":
         with pytest.raises(TypeError, match="gather: array"):
             pinfeed.functional.gather(windows, indices, dtype=dtype)
         return
-    expected = windows[indices].astype(numpy)
     for array in (windows, torch.from_numpy(windows.copy())):
         result = pinfeed.functional.gather(array, indices, dtype=dtype)
-        assert type(result) is type(array) or isinstance(array, np.ndarray)
-        np.testing.assert_array_equal(np.asarray(result), expected)
-        assert np.asarray(result).dtype == numpy
+        assert type(result) is type(array)
+        assert_same_bits(result, windows[indices].astype(target))
         out = result[:2] * 0
         assert pinfeed.functional.gather(array, indices[:2], dtype=dtype, out=out) is out
-        np.testing.assert_array_equal(np.asarray(out), expected[:2])
+        assert_same_bits(out, windows[indices[:2]].astype(target))

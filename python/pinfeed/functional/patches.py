@@ -268,14 +268,12 @@ def patchify(
         dtype: Dtype of the patches: float32, float16 or bfloat16; or uint8, without mean, std and scale.
         merge: Number of patches along each side of a merged block, as in `Patches`.
         temporal: Number of frames per patch, as in `Patches`.
-        interpolation: Resampling: ``"bicubic"`` or ``"bilinear"``, antialiased; ``"nearest-exact"`` or
-            ``"nearest"``.
+        interpolation: Resampling, as in `Patches`.
         multiple_of: Number that divides the grid's rows and columns. None: ``merge``.
         min_pixels: Minimum number of pixels per frame after the resize; requires ``max_pixels``.
         max_pixels: Maximum number of pixels per frame after the resize, as in `Patches`.
-        max_patches: Maximum number of patches per image, as in `Patches`. Without ``max_pixels`` and
-            ``max_patches``, images aren't resized, and their sides must be multiples of
-            patch_size × multiple_of.
+        max_patches: Maximum number of patches per image, as in `Patches`. Without it and ``max_pixels``,
+            images aren't resized.
         min_side: Minimum length of a side in pixels; images with a shorter side raise ValueError.
         out: Array for the patches, of their shape and dtype, C-contiguous.
 
