@@ -144,24 +144,6 @@ def test_colors_are_applied_between_geometry_and_normalization(
     assert torch.equal(batch, pinfeed.Collate(expected)(list(pixels)))
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-def test_large_images_and_threads(isa, threads):
-    """Several threads write rows of one image."""
-    images = np.random.default_rng(2).integers(0, 256, (2, 3, 150, 400), dtype=np.uint8)
-    color = [augment.ColorJitter(0.4, 0, 0.4), augment.RandomGrayscale(0.5)]
-    rows = pinfeed.ArrayDataset(images).__getitems__(range(2))
-    before = pinfeed.get_num_threads()
-    pinfeed.set_num_threads(threads)
-    try:
-        for steps in color, [*color, augment.ColorJitter(0.1, 0.6, 0.6)]:
-            field = pinfeed.Image(input="CHW", dtype=torch.uint8, augment=steps, channels_last=True)
-            for index, actual in enumerate(pinfeed.Collate(field, seed=3)(rows)):
-                expected = changed(torch.from_numpy(images[index]), steps, 3, index)
-                assert torch.equal(actual, expected)
-    finally:
-        pinfeed.set_num_threads(before)
-
-
 def test_each_frame_has_its_own_mean():
     clip = np.random.default_rng(0).integers(0, 100, (4, 9, 7, 3), dtype=np.uint8)
     clip[2:] += 150

@@ -120,24 +120,6 @@ def test_rectangles_that_fit_no_image_erase_nothing(output):
     assert not pinfeed.Collate(image)([np.zeros((9, 9, 3), np.uint8)]).any()
 
 
-def test_streams_erase_independently():
-    images = np.zeros((40, 16, 16), np.uint8)
-    rows = pinfeed.ArrayDataset({"x": images}).__getitems__(range(40))
-    erasing = augment.RandomErasing(value=1)
-    fields = {
-        name: pinfeed.Image(input="HW", augment=erasing, rng_stream=stream).from_key("x")
-        for name, stream in {"a": 0, "b": 1, "c": 1}.items()
-    }
-    batch = pinfeed.Collate(fields, seed=0)(rows)
-    assert torch.equal(batch["b"], batch["c"])
-    assert (batch["a"] != batch["b"]).flatten(1).any(1).sum() > 15
-    assert list(batch) == ["a", "b", "c"]
-    assert repr(fields["b"]).endswith("stream=1).from_key('x')")
-
-
-erasing = augment.RandomErasing
-
-
 @pytest.mark.processes
 @pytest.mark.parametrize("value", ["1", "random"])
 def test_too_little_memory_raises(value):

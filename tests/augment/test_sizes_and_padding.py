@@ -114,16 +114,6 @@ def test_clips_are_padded_too():
             assert (frames[:, :, width:] == 9).all()
 
 
-def test_plain_clips_of_different_sizes():
-    clips = [np.ones((2, 3, 4), np.uint8), np.ones((2, 5, 2), np.uint8)]
-    field = pinfeed.Image(input="THW", output="THW", dtype=torch.uint8, pad_value=0)
-    batch = pinfeed.Collate(field)(clips)
-    assert batch.shape == (2, 2, 5, 4)
-    assert batch[0, :, :3, :4].all()
-    assert batch[1, :, :, :2].all()
-    assert batch.sum() == 24 + 20
-
-
 probabilities, lengths = st.sampled_from([0, 0.5, 1]), st.integers(1, 300)
 factors = st.sampled_from([(0.85, 1.05), (0.5, 2.0), (1.3, 1.3)])
 

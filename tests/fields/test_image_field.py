@@ -429,36 +429,6 @@ def expected_batch(images, input="HWC", output="CHW", **arguments):
     return reference.images(batch, input="N" + input, output="N" + output, **arguments)
 
 
-STREAMED = [(601, 803), (401, 700), (599, 100), (20, 795), (300, 803), (601, 802)]
-
-
-# The native tests cover streaming stores on every instruction set; here the size chooses them.
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("output", OUTPUTS)
-@pytest.mark.parametrize(
-    ("view", "multiple_of"),
-    [
-        (np.s_[3:-4, 5:-2], None),
-        (np.s_[::-1, ::-1, ::-1], None),
-        (np.s_[3:-4, 5:-2], 1),
-        (np.s_[:, ::-1], 32),
-    ],
-    ids=str,
-)
-def test_streaming(view, multiple_of, output, dtype):
-    """For images of one size, and for padded images."""
-    sizes = (STREAMED[:1] * 6 if multiple_of is None else STREAMED) * (1 + (dtype == "uint8"))
-    sizes = sizes[::2] if dtype == "float32" else sizes
-    images = [image[view] for image in images_of(*sizes)]
-    arguments = {"output": output, "dtype": dtype}
-    arguments |= {} if dtype == "uint8" else {"mean": MEAN, "std": STD}
-    padding = {} if multiple_of is None else {"pad_value": 7, "multiple_of": multiple_of}
-    batch = pinfeed.Collate(image_field(**arguments, **padding))(images)
-    expected = reference.padded_images(images, **arguments, **padding or {"pad_value": 0})[0]
-    assert expected.nbytes > 16 << 20  # large enough on any machine
-    np.testing.assert_array_equal(bits(batch), bits(expected))
-
-
 def test_images_of_different_strides_and_kinds():
     image = random_array((9, 21, 3))
     planes = np.ascontiguousarray(image.transpose(2, 0, 1)).transpose(1, 2, 0)
@@ -581,36 +551,6 @@ def test_requested_outputs(sizes, mask):
 def test_numbers_of_other_types(pad_value):
     batch = pinfeed.Collate(pinfeed.Image(pad_value=pad_value))(images_of((1, 1), (1, 2)))
     assert batch[0, 0, 0, 1] == float(pad_value)
-
-
-BLACK = [-mean / std for mean, std in zip(MEAN, STD, strict=True)]
-VIEWS = {
-    "as they are": {},
-    "flipped": {"augment": augment.RandomHorizontalFlip(p=1)},
-    "resized": {"augment": augment.Resize(64)},
-    "other colors": {"augment": augment.ColorJitter((1.5, 1.5))},
-}
-
-
-@pytest.mark.parametrize("options", VIEWS.values(), ids=VIEWS)
-@pytest.mark.parametrize("layout", ["CHW", "channels_last", "HWC"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_padding_that_is_black_before_normalization(options, layout, dtype):
-    images = images_of((40, 90), (64, 30), (80, 80))
-    padded = pinfeed.Image(dtype=torch.uint8, pad_value=0, multiple_of=32, **options)
-    expected = pinfeed.functional.normalize(
-        pinfeed.Collate(padded)(images), MEAN, STD, input="CHW", output="CHW", dtype=dtype
-    )
-    order = {"channels_last": True} if layout == "channels_last" else {"output": layout}
-    for black in (BLACK, tuple(BLACK), np.array(BLACK), torch.tensor(BLACK, dtype=torch.float64)):
-        field = pinfeed.Image(
-            MEAN, STD, dtype=dtype, pad_value=black, multiple_of=32, **options, **order
-        )
-        batch = pinfeed.Collate(field)(images)
-        batch = batch.permute(0, 3, 1, 2) if layout == "HWC" else batch
-        torch.testing.assert_close(
-            batch, expected, rtol=0, atol=1e-6 if dtype.itemsize == 4 else 0.01
-        )
 
 
 def test_padding_per_channel_of_clips():

@@ -255,35 +255,12 @@ def test_a_file_with_one_image(tmp_path):
 
 
 FRACTIONS = np.random.default_rng(0).uniform(0, 1, (4, 16, 16, 3)).astype(np.float32)
-SCALED = {
-    "arrays": (lambda images: Collate(Image(scale=1 / 255))([*images]), FRACTIONS),
-    "tensors": (lambda images: Collate(Image([0.5] * 3, 0.5, scale=1 / 255))([*torch.from_numpy(images)]), FRACTIONS),
-    "rows": (lambda images: Collate(Image(scale=1 / 256))(ArrayDataset(images).__getitems__([2, 3])), FRACTIONS),
-    "half": (lambda images: Collate(Image(scale=1 / 255))([*images]), FRACTIONS.astype(np.float16)),
-    "channels first": (lambda images: Collate(Image(input="CHW", scale=1 / 255))([*images]), FRACTIONS.transpose(0, 3, 1, 2)),
-    "in a dict": (lambda images: Collate({"x": Image(scale=1 / 255)})([{"x": x} for x in images]), FRACTIONS),
-    "patches": (lambda images: Collate(pinfeed.Patches(8, scale=1 / 255))([*images]), FRACTIONS),
-    "rows in patches": (lambda images: Collate(pinfeed.Patches(8, scale=1 / 255))(ArrayDataset(images).__getitems__([1])), FRACTIONS),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("batch", "images"), SCALED.values(), ids=SCALED)
-def test_fractions_with_a_scale_for_bytes(batch, images):
-    with pytest.warns(UserWarning, match=r"scale=0.0039\d is for values of 0..255") as seen:
-        batch(images)
-    assert len(seen) == 1
-    black, flat = images.copy(), np.ones_like(images)
-    black[1:] /= 100
-    for fine in (images * 255, np.rint(images * 255), black, flat, images - 0.5):
-        batch(fine.astype(images.dtype))
-    batch((images * 255).astype(np.uint8))
-
-
 BYTES = (FRACTIONS * 255).astype(np.uint8)
 MEAN = {"mean": (123.0, 116.0, 103.0), "std": (58.0, 57.0, 57.0), "scale": 1}
 # Images, constants in another unit, words of the warning, and the constants that it suggests.
 UNITS = {
     "fractions with a scale for bytes": (FRACTIONS, {"scale": 1 / 255}, "scale=0.00392 is for values of 0..255, got floats", {}),
+    "half fractions": (FRACTIONS.astype(np.float16), {"scale": 1 / 255}, "scale=0.00392 is for values of 0..255, got floats", {}),
     "fractions with a mean for bytes": (FRACTIONS, MEAN, "mean and std are for values of 0..255, got floats of 0..1; leave", {"mean": 0.5}),
     "fractions with a deviation of bytes": (FRACTIONS, {"std": 58, "scale": 1}, "mean and std are for values of 0..255", {"std": 0.25}),
     "bytes with a scale for 16 bits": (BYTES, {"mean": 0.5, "scale": 1 / 65535}, "scale=1.53e-05 makes bytes black", {"mean": 0.5}),
@@ -299,6 +276,9 @@ WAYS = {
     "Image": lambda images, options: Collate(Image(**options))([*images]),
     "Patches": lambda images, options: Collate(pinfeed.Patches(8, **options))([*images]),
     "tensors": lambda images, options: Collate(Image(**options))([*torch.from_numpy(images)]),
+    "planes": lambda images, options: Collate(Image(input="CHW", **options))([*images.transpose(0, 3, 1, 2)]),
+    "rows": lambda images, options: Collate({"x": Image(**options)})(ArrayDataset({"x": images}).__getitems__([2, 3])),
+    "rows in patches": lambda images, options: Collate(pinfeed.Patches(8, **options))(ArrayDataset(images).__getitems__([1])),
     "normalize": lambda images, options: pinfeed.functional.normalize(images, **options),
     "normalize a tensor": lambda images, options: pinfeed.functional.normalize(torch.from_numpy(images), **options),
     "patchify": lambda images, options: pinfeed.functional.patchify([*images], 8, **options),
@@ -350,6 +330,9 @@ FITTING = {
     "dark fractions after a subtraction": (FRACTIONS - 0.4, {"mean": 0.485, "std": 0.229}),
     "no numbers": (FRACTIONS * np.nan, {"scale": 1 / 255}),
     "no images": (FRACTIONS[:0], {"scale": 1 / 255}),
+    "equal fractions": (np.ones_like(FRACTIONS), {"scale": 1 / 255}),
+    "dark floats of bytes": (FRACTIONS / np.array([1, 100, 100, 100], np.float32)[:, None, None, None], {"scale": 1 / 255}),
+    "fractions around 0": (FRACTIONS - 0.5, {"scale": 1 / 255}),
 }  # fmt: skip
 
 

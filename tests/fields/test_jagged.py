@@ -141,17 +141,6 @@ def test_bad_arguments(case):
     check(*BAD_ARGUMENTS[case])
 
 
-@pytest.mark.parametrize("dtype", [None, np.float64])
-def test_large_batches(dtype):
-    rng = np.random.default_rng(0)
-    samples = [rng.random((size, 3), np.float32) for size in (1_000_001, 3, 0, 700_003)]
-    samples.append(samples[0][::-1])
-    values, offsets = reference.jagged(samples)
-    assert values.nbytes > 16 << 20
-    batch = pinfeed.Collate(pinfeed.Jagged(dtype))(samples)
-    assert_same_batch(batch, (values.astype(dtype or np.float32), offsets))
-
-
 # Other forms.
 
 

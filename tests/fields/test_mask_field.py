@@ -8,7 +8,7 @@ import numpy as np
 import PIL.Image
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 import pinfeed
 from arrays import random_array
@@ -227,58 +227,6 @@ def test_several_images():
         [{"image": PHOTOS[0], "x": SAMPLES[0]}]
     )
     assert batch["x"]["mask"].shape == (1, 12, 17)
-
-
-class Annotated(Dataset):
-    """PIL images and masks, from records that workers share."""
-
-    def __init__(self):
-        self.records = pinfeed.SharedList({"seed": i, "name": f"{i}.jpg"} for i in range(12))
-
-    def __len__(self):
-        return len(self.records)
-
-    def __getitem__(self, i):
-        record = self.records[i]
-        rng = np.random.default_rng(record["seed"])
-        photo = rng.integers(0, 256, (*rng.integers(20, 30, 2), 3), np.uint8)
-        mask = PIL.Image.fromarray(photo[..., 0]).convert("P" if i % 2 else "L")
-        return {"image": PIL.Image.fromarray(photo), "mask": mask} | record
-
-
-VIEW = augment.Compose([augment.RandomResizedCrop(16), augment.RandomHorizontalFlip()])
-COLORING = [augment.ColorJitter(0.4, 0.4, 0.4, p=0.8), augment.RandomGrayscale(0.3)]
-
-
-def by_name(loaders):
-    """Returns each image and mask of two epochs, by epoch and name."""
-    result = {}
-    for loader, epoch in itertools.product(loaders, range(2)):
-        loader.batch_sampler.set_epoch(epoch)
-        for batch in loader:
-            for name, *parts in zip(batch["name"], batch["image"], batch["mask"], strict=True):
-                result[epoch, name] = parts
-    return dict(sorted(result.items()))
-
-
-def annotated(ranks, **options):
-    image = Image(0.5, 0.25, augment=[VIEW, *COLORING])
-    collate = Collate({"image": image, "mask": Mask()}, seed=3)
-    for rank in range(ranks):
-        sampler = pinfeed.samplers.ShuffleSampler(12, 3, seed=1, rank=rank, world_size=ranks)
-        dataset = pinfeed.IndexedDataset(Annotated())
-        yield DataLoader(dataset, batch_sampler=sampler, collate_fn=collate, **options)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("ranks", [1, 2])
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-@pytest.mark.parametrize("is_persistent", [False, True])
-def test_pil_colors_and_a_shared_list_in_workers(method, is_persistent, ranks):
-    expected = by_name(annotated(1))
-    assert len(expected) == 24
-    options = {"num_workers": 2, "multiprocessing_context": method}
-    assert_same(by_name(annotated(ranks, persistent_workers=is_persistent, **options)), expected)
 
 
 @pytest.mark.parametrize(

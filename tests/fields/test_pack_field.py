@@ -338,24 +338,6 @@ def test_a_plan_with_more_documents_than_declared(damage):
         collate(dataset.__getitems__(batch))
 
 
-PARTS = ["totals", "starts", "lengths", "offsets", "rows", "multiple_of", "max_documents"]
-
-
-@pytest.mark.parametrize("part", PARTS)
-@pytest.mark.parametrize(
-    "value", ["a", 1.5, 2**70, object(), np.array([0.5])], ids=lambda value: type(value).__name__
-)
-def test_a_plan_of_other_types(part, value):
-    tokens = RaggedArray.from_sequences(TOKENS)
-    batch = next(iter(PackSampler(tokens, batch_size=2, seq_length=8, shuffle=False)))
-    batch.packing = batch.packing._replace(**{part: value})
-    message = (
-        rf"^Collate: entry \['x'\]: expected .* (for {part} of the batch's Packing|samples as)"
-    )
-    with pytest.raises((TypeError, ValueError), match=message):
-        Collate({"x": Pack(seq_length=8)})(ArrayDataset({"x": tokens}).__getitems__(batch))
-
-
 @pytest.mark.parametrize("dtype", [None, "int64"])
 @pytest.mark.parametrize("kind", ["memory", "file", "list"])
 def test_many_tokens_in_several_threads(tmp_path, kind, dtype):

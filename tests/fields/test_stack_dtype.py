@@ -126,18 +126,6 @@ def test_strided(source, target):
     assert_same_values(collate(rows_of(mirrored)), expected)
 
 
-@pytest.mark.parametrize("permuted", [False, True])
-def test_threads_and_large_batches(num_threads, permuted):
-    """Large enough for streaming stores and several threads."""
-    batch = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (9, 301, 407, 3), np.uint8))
-    batch = batch.movedim(3, 1) if permuted else batch
-    for target in (torch.float32, torch.bfloat16, torch.complex64):
-        collate = pinfeed.Collate(pinfeed.Stack(target))
-        expected = batch.to(target)
-        assert torch.equal(collate(rows_of(batch)), expected)
-        assert torch.equal(collate([*batch.numpy()]), expected)
-
-
 @pairs(FORBIDDEN)
 def test_forbidden_casts(source, target):
     collate = pinfeed.Collate({"x": pinfeed.Stack(target)})

@@ -101,11 +101,3 @@ def test_the_dtype_comes_from_samples_with_values(empty, dtype):
             assert batch.values.sum() == 3
     only = pinfeed.Collate(pinfeed.Pad())([np.zeros(0, dtype)] * 2)
     assert only.values.dtype == getattr(torch, dtype)
-
-
-def test_floats_after_an_empty_array_stay_floats():
-    with pytest.raises(
-        TypeError, match="sample 1: expected numbers that can be cast to int64, got float64"
-    ):
-        pinfeed.functional.pad([np.zeros(0), np.array([1.5])], dtype=np.int64)
-    assert pinfeed.functional.pad([np.zeros(0), np.zeros(0)], dtype=np.int64).values.shape == (2, 0)
