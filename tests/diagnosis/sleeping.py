@@ -56,7 +56,7 @@ def offered(loader, limit="dataset", step=0.0, workers=True):
     copy, counts = LoaderCopy(loader), []
     loop = copy.run(copy.settings, 0.01)
     loop.batches[-1].end += step * len(loop.steady)
-    measured = Measured(4, loop, step > 0)
+    measured = Measured(4, loop, step)
     measured.limit = lambda: limit
     if workers:
         copy.compare_workers(loop.bytes)

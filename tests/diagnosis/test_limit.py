@@ -38,7 +38,7 @@ def run(
 
 
 def measured(loop, **what):
-    return Measured(**({"cpus": 4.0, "loop": loop, "has_step": loop.step > 1e-9} | what))
+    return Measured(**({"cpus": 4.0, "loop": loop, "step": loop.step} | what))
 
 
 ONE = run(1, fetch=0.1, cpu=0.01)

@@ -121,7 +121,8 @@ class _Diagnosis:
         self.skipped: list[str] = []  # names of skipped runs
         loop = self.loader.run(self.loader.settings, self.each, step)
         self.period = loop.period  # of the latest unchanged loop
-        self.measured = Measured(cpus, loop, step is not None, load=load)
+        step_seconds = 0.0 if step is None else loop.step
+        self.measured = Measured(cpus, loop, step_seconds, load=load)
         self.report = Report(self.measured, notes=self.loader.notes)
 
     def measure(self) -> None:

@@ -83,7 +83,7 @@ class Measured:
 
     cpus: float  # for this loader
     loop: Run  # the unchanged loop
-    has_step: bool = False
+    step: float = 0.0  # seconds of the step; 0 without one
     single: Run | None = None  # with one worker, without a step
     warm: Run | None = None  # `loop`'s batches again, when files are cached
     load: float = 0.0  # fraction of the CPUs taken by other work
@@ -92,11 +92,6 @@ class Measured:
     def min_gain(self) -> float:
         """The minimum significant gain of a trial."""
         return max(MIN_GAIN, self.load)
-
-    @property
-    def step(self) -> float:
-        """Seconds of the step; 0 without one."""
-        return float(self.loop.step) if self.has_step else 0.0
 
     @property
     def reads_too_much(self) -> bool:
@@ -133,7 +128,7 @@ class Measured:
     def limit(self) -> str:
         """Returns what the loop waits for most, a key of `LIMITS`."""
         loop, workers, stages = self.loop, self.loop.settings.workers, self.stages()
-        if self.has_step and loop.wait < _LITTLE_WAITING * loop.period:
+        if self.step and loop.wait < _LITTLE_WAITING * loop.period:
             return "step"
         for name in ("files", "dataset", "collate"):
             stages[name] /= max(1, workers)

@@ -71,7 +71,7 @@ class Report:
                 "samples_per_second": loop.samples / loop.period,
                 "batches": len(loop.batches),
                 "wait_share": loop.wait / loop.period,
-                "max_speedup": loop.period / measured.step if measured.has_step else None,
+                "max_speedup": loop.period / measured.step if measured.step else None,
             },
             "batch": {
                 "bytes": loop.bytes,
@@ -105,7 +105,7 @@ class Report:
             f"The loop: {_ms(loop.period)} a batch of {size}, {loop.samples / loop.period:,.0f} samples/s "
             f"over {len(loop.batches)} batches"
         )
-        if measured.has_step:
+        if measured.step:
             yield f"It waited for batches {loop.wait / loop.period:.0%} of the time."
         else:
             yield "No step was passed, so it only took batches."

@@ -78,7 +78,8 @@ class Run:
     production = _mean(lambda batch: batch.collated - batch.start)
     cpu = _mean(lambda batch: batch.cpu_seconds)
     queued = _mean(lambda batch: batch.queued_seconds)  # for a CPU
-    idle = _mean(lambda batch: batch.idle)
+    # Neither using nor waiting for a CPU.
+    idle = _mean(lambda b: max(0.0, b.collated - b.start - b.cpu_seconds - b.queued_seconds))
     disk_bytes = _mean(lambda batch: batch.disk_bytes)
     step = _mean(lambda batch: batch.end - batch.received)
     _waited = _mean(lambda batch: batch.received - batch.requested)

@@ -39,16 +39,6 @@ class Batch:
         used = (now - before for now, before in zip(_used(), self._used_before, strict=True))
         self.cpu_seconds, self.disk_bytes, self.queued_seconds = used
 
-    @property
-    def samples(self) -> int:
-        """The number of samples."""
-        return len(self.sample_seconds if self.indices is None else self.indices)
-
-    @property
-    def idle(self) -> float:
-        """Seconds of its production that neither used nor waited for a CPU."""
-        return max(0.0, self.collated - self.start - self.cpu_seconds - self.queued_seconds)
-
 
 def _used() -> tuple[float, Any, float]:
     """Returns CPU seconds, bytes read from disk, and seconds of waiting for a CPU.
