@@ -39,6 +39,22 @@ def jagged_batches(dtype):
         yield {"boxes": boxes, "label": torch.arange(len(offsets) - 1)}
 
 
+def unaligned(tensor):
+    """Returns an equal array at an address that TensorFlow never uses."""
+    memory = torch.empty(4 * tensor.numel() + 128, dtype=torch.uint8)
+    start = 68 - memory.data_ptr() % 64
+    moved = memory[start : start + 4 * tensor.numel()].view(tensor.dtype).view(tensor.shape)
+    assert moved.data_ptr() % 64 == 4
+    return moved.copy_(tensor)
+
+
+def read_only(array):
+    array.flags.writeable = False
+    return array
+
+
+grid = torch.arange(24.0).reshape(4, 6)
+
 BATCHES = {"dtypes": batches_of_dtypes()}
 BATCHES |= {name: [make(*tensors(i)) for i in range(3)] for name, make in STRUCTURES.items()}
 for dtype in (torch.float32, torch.bfloat16, torch.int64, torch.bool):
@@ -48,7 +64,32 @@ PARTS = {  # of ragged values, and the start of their offsets
     "ragged": [(ALL[:2], [1, 2], [0, 2, 2]), (ALL[1:], [3, 4, 5, 6], [0, 0, 1, 4])],
     "jagged": [(pinfeed.JaggedBatch(torch.arange(6), torch.tensor([1, 2, 5])), [1, 2, 3, 4], [0, 1, 4])],
 }  # fmt: skip
+# An entry of the batch, and the expected tensor.
+ARRAYS = {
+    "0-d": (torch.tensor(3.5), torch.tensor(3.5)),
+    "no samples": (torch.empty(0, 3), torch.empty(0, 3)),
+    "nothing in a sample": (torch.empty(3, 0), torch.empty(3, 0)),
+    "one sample": (grid[:1].clone(), grid[:1].clone()),
+    "one of a transposed": (grid.t()[:, :1], grid[0][:, None].clone()),
+    "transposed": (grid.t(), grid.t().contiguous()),
+    "stepped": (grid[::2, ::3], grid[::2, ::3].clone()),
+    "expanded": (torch.ones(1, 4).expand(3, 4), torch.ones(3, 4)),
+    "part": (grid[1:], grid[1:].clone()),
+    "unaligned": (unaligned(grid), grid),
+    "unaligned ndarray": (unaligned(grid).numpy(), grid),
+    "mirrored ndarray": (grid.numpy()[::-1, ::-1], grid.flip(0, 1)),
+    "Fortran's order": (np.asfortranarray(grid.numpy()), grid),
+    "read-only ndarray": (read_only(grid.numpy().copy()), grid),
+    "big-endian ndarray": (grid.numpy().astype(">f4"), grid),
+    "scalar of NumPy": (np.float64(0.1), torch.tensor(0.1, dtype=torch.float64)),
+    "with gradients": (grid.clone().requires_grad_() * 1, grid),
+    "conjugate": (torch.complex(grid, grid).conj(), torch.complex(grid, -grid)),
+    "negative": (torch.complex(grid, grid).conj().imag, -grid),
+    "of a subclass": (grid.as_subclass(MarkedTensor), grid),
+}
 EXPECTED = dict(BATCHES)
+for name, (array, expected) in ARRAYS.items():
+    BATCHES[name], EXPECTED[name] = [array, array], [expected, expected]
 for name, parts in PARTS.items():
     BATCHES[f"part, {name}"] = [part for part, *_ in parts]
     EXPECTED[f"part, {name}"] = [
@@ -62,6 +103,8 @@ def test_every_batch(name, way):
     elements = WAYS[way](pinfeed.to_tensorflow(BATCHES[name]))
     for element, batch in zip(elements, EXPECTED[name], strict=True):
         assert_element(element, batch)
+        if name in ARRAYS:  # a kernel aborts the process if memory is unsuitable
+            np.testing.assert_array_equal(element + element, (batch + batch).numpy())
 
 
 entries = st.integers(0, 10**6).map(lambda seed: tensors(seed)[0])
@@ -86,59 +129,6 @@ def test_nested_structures(batch):
     dataset = pinfeed.to_tensorflow([batch])
     for element in (*dataset, *dataset.prefetch(1)):
         assert_element(element, batch)
-
-
-def unaligned(tensor):
-    """Returns an equal array at an address that TensorFlow never uses."""
-    memory = torch.empty(4 * tensor.numel() + 128, dtype=torch.uint8)
-    start = 68 - memory.data_ptr() % 64
-    moved = memory[start : start + 4 * tensor.numel()].view(tensor.dtype).view(tensor.shape)
-    assert moved.data_ptr() % 64 == 4
-    return moved.copy_(tensor)
-
-
-def read_only(array):
-    array.flags.writeable = False
-    return array
-
-
-grid = torch.arange(24.0).reshape(4, 6)
-
-# An entry of the batch, and the expected tensor.
-ARRAYS = {
-    "0-d": (torch.tensor(3.5), torch.tensor(3.5)),
-    "no samples": (torch.empty(0, 3), torch.empty(0, 3)),
-    "nothing in a sample": (torch.empty(3, 0), torch.empty(3, 0)),
-    "one sample": (grid[:1].clone(), grid[:1].clone()),
-    "one of a transposed": (grid.t()[:, :1], grid[0][:, None].clone()),
-    "transposed": (grid.t(), grid.t().contiguous()),
-    "stepped": (grid[::2, ::3], grid[::2, ::3].clone()),
-    "expanded": (torch.ones(1, 4).expand(3, 4), torch.ones(3, 4)),
-    "part": (grid[1:], grid[1:].clone()),
-    "unaligned": (unaligned(grid), grid),
-    "unaligned ndarray": (unaligned(grid).numpy(), grid),
-    "mirrored ndarray": (grid.numpy()[::-1, ::-1], grid.flip(0, 1)),
-    "Fortran's order": (np.asfortranarray(grid.numpy()), grid),
-    "read-only ndarray": (read_only(grid.numpy().copy()), grid),
-    "big-endian ndarray": (grid.numpy().astype(">f4"), grid),
-    "scalar of NumPy": (np.float64(0.1), torch.tensor(0.1, dtype=torch.float64)),
-    "with gradients": (grid.clone().requires_grad_() * 1, grid),
-    "conjugate": (torch.complex(grid, grid).conj(), torch.complex(grid, -grid)),
-    "negative": (torch.complex(grid, grid).conj().imag, -grid),
-    "of a subclass": (grid.as_subclass(MarkedTensor), grid),
-}
-
-
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("kind", ARRAYS)
-def test_arrays(kind, way):
-    array, expected = ARRAYS[kind]
-    elements = WAYS[way](pinfeed.to_tensorflow([array, array]))
-    assert len(elements) == 2
-    for element in elements:
-        assert_tensor(element, expected)
-        # A kernel aborts the process if memory is unsuitable.
-        np.testing.assert_array_equal(element + element, (expected + expected).numpy())
 
 
 @pytest.mark.parametrize("way", WAYS)

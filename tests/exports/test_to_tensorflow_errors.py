@@ -8,7 +8,6 @@ import torch
 from torch.utils.data import TensorDataset
 
 import pinfeed
-from messages import check
 from programs import run_program
 
 X = torch.zeros(2, 3)
@@ -105,34 +104,36 @@ def test_bad_loaders_and_arguments(loader, keywords, kind, message):
         list(pinfeed.to_tensorflow(loader, **keywords))
 
 
-def test_a_batch_of_another_shape_than_the_signature(tf):
-    dataset = pinfeed.to_tensorflow([X, X[:1]], signature=tf.TensorSpec((2, 3)))
-    message = re.escape("batch 1: expected shape (2, 3), got (1, 3)")
-    with pytest.raises(tf.errors.OpError, match=message):
-        list(dataset)
-
-
-@pytest.mark.parametrize("offsets", [[0, 3], [-1, 2], [2, 0], [0, 2, 1, 2], [], [0, 2**62]])
-def test_offsets_that_do_not_match(offsets, tf):
-    batch = pinfeed.JaggedBatch(X, torch.tensor(offsets, dtype=torch.int64))
-    with pytest.raises(tf.errors.OpError, match=r"ValueError: .*batch 0: RaggedArray: offsets"):
-        list(pinfeed.to_tensorflow([batch]))
-
-
 def test_an_empty_loader_with_a_signature(tf):
     signature = {"x": tf.TensorSpec((None, 3))}
     assert list(pinfeed.to_tensorflow([], signature=signature).prefetch(1)) == []
 
 
-def test_signatures_that_fit_no_batch(tf):
-    spec = tf.TensorSpec((None, 3))
-    for signature in ({"x": spec}, (spec, spec, spec), spec):
-        with pytest.raises(tf.errors.OpError, match="batch 0: expected the entries "):
-            list(pinfeed.to_tensorflow([FIRST], signature=signature))
-    two = tf.RaggedTensorSpec((None, None, None), ragged_rank=2)
-    for ragged in (two, tf.RaggedTensorSpec((None, None), row_splits_dtype=tf.int32)):
-        words = "signature: expected a tf.RaggedTensorSpec of known"
-        check(lambda: pinfeed.to_tensorflow([X], signature=ragged), ValueError, words)  # noqa: B023
+def ragged(tf, **options):
+    return tf.RaggedTensorSpec((None,) * (1 + options.get("ragged_rank", 1)), **options)
+
+
+# A loader, its signature, the error type, and its message after "to_tensorflow: ".
+RANK = "signature: expected a tf.RaggedTensorSpec of known"
+UNFIT = {
+    "shape": ([X, X[:1]], lambda tf: tf.TensorSpec((2, 3)), None, "batch 1: expected shape (2, 3), got (1, 3)"),
+    "a key": ([FIRST], lambda tf: {"x": tf.TensorSpec((None, 3))}, None, "batch 0: expected the entries "),
+    "a tuple": ([FIRST], lambda tf: (tf.TensorSpec((None, 3)),) * 3, None, "batch 0: expected the entries "),
+    "one entry": ([FIRST], lambda tf: tf.TensorSpec((None, 3)), None, "batch 0: expected the entries "),
+    "two ragged axes": ([X], lambda tf: ragged(tf, ragged_rank=2), ValueError, RANK),
+    "int32 offsets": ([X], lambda tf: ragged(tf, row_splits_dtype=tf.int32), ValueError, RANK),
+} | {
+    f"offsets {offsets}": ([JAGGED._replace(offsets=torch.tensor(offsets, dtype=torch.int64))],
+        lambda tf: None, None, "batch 0: RaggedArray: offsets")
+    for offsets in ([0, 3], [-1, 2], [2, 0], [0, 2, 1, 2], [], [0, 2**62])
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", UNFIT)
+def test_signatures_and_offsets_that_do_not_fit(case, tf):
+    batches, signature, error, message = UNFIT[case]
+    with pytest.raises(error or tf.errors.OpError, match=re.escape(f"to_tensorflow: {message}")):
+        list(pinfeed.to_tensorflow(batches, signature=signature(tf)))
 
 
 class Long:
