@@ -62,12 +62,16 @@ def cut(samples, size):
     return [samples[start : start + size] for start in range(0, len(samples), size)]
 
 
-def all_parts(source, world_size, workers, epoch=0, **options):
-    """Returns the samples of each (rank, worker) of a StreamDataset; without workers, the process is worker 0."""
+def stream(source, buffer=0, **options):
+    """Returns a function that creates the StreamDataset of a rank."""
+    return lambda **ranks: StreamDataset(source, buffer, **{"uneven": "keep"} | options | ranks)
+
+
+def parts_of(make, world_size, workers, epoch=0):
+    """Returns the samples of each (rank, worker); without workers, the process is worker 0."""
     parts = {}
-    options.setdefault("uneven", "keep")
     for rank in range(world_size):
-        dataset = StreamDataset(source, rank=rank, world_size=world_size, **options)
+        dataset = make(rank=rank, world_size=world_size)
         dataset.set_epoch(epoch)
         for worker in range(max(workers, 1)):
             with as_worker(worker, workers):

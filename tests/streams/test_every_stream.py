@@ -16,10 +16,10 @@ from torch.utils.data import DataLoader, IterableDataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from messages import check
-from pinfeed import ArrayDataset, DeviceLoader, StreamDataset
+from pinfeed import ArrayDataset, DeviceLoader
 from pinfeed.batches import SampleBatch
 from pinfeed.packing import PackedStream
-from streams import as_worker, keep, numbered
+from streams import as_worker, keep, numbered, parts_of, stream
 
 COUNT = 60
 SHARDS = [range(10 * n, 10 * n + 10) for n in range(6)]
@@ -52,10 +52,6 @@ def hugging_face(shards, **shuffle):
 
 def rows_of_batches():
     return ({"i": i} for batch in hugging_face(4).iter(8) for i in batch["i"])
-
-
-def stream(source, buffer=0, **options):
-    return lambda **ranks: StreamDataset(source, buffer, **{"uneven": "keep"} | options | ranks)
 
 
 def packed(source, buffer=0, uneven="keep", **options):
@@ -105,16 +101,10 @@ def numbers(samples):
     return [int(one[keys[type(one)]] if type(one) in keys else one) for one in ones]
 
 
-def parts(make, world_size, workers, epoch=0):
+def parts(make, *readers_and_epoch):
     """Returns the numbers that each (rank, worker) yields, by sample or batch."""
-    result = {}
-    for rank in range(world_size):
-        dataset = make(rank=rank, world_size=world_size)
-        dataset.set_epoch(epoch)
-        for worker in range(max(workers, 1)):
-            with as_worker(worker, workers):
-                result[rank, worker] = [numbers([sample]) for sample in dataset]
-    return result
+    by_reader = parts_of(make, *readers_and_epoch)
+    return {key: [numbers([sample]) for sample in part] for key, part in by_reader.items()}
 
 
 def epochs(make, count, workers=0):

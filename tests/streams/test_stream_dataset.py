@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from pinfeed import StreamDataset
-from streams import all_parts, expected_order, expected_parts, keep, numbered
+from streams import expected_order, expected_parts, keep, numbered, parts_of, stream
 
 SIZES = st.lists(st.integers(0, 6), min_size=1, max_size=12)
 RANKS = st.integers(1, 4)
@@ -28,14 +28,14 @@ EVEN = st.sampled_from(["keep", "drop", "repeat"])
 @given(SIZES, RANKS, WORKERS, EVEN)
 def test_shards_in_order(sizes, ranks, workers, uneven):
     shards = numbered(sizes)
-    parts = all_parts(shards, ranks, workers, open_shard=iter, uneven=uneven)
+    parts = parts_of(stream(shards, open_shard=iter, uneven=uneven), ranks, workers)
     assert parts == expected_parts(shards, ranks, workers, uneven)
 
 
 @given(st.integers(0, 50), RANKS, WORKERS, EVEN)
 def test_a_stream_in_order(size, ranks, workers, uneven):
     for source in (range(size), lambda: iter(range(size)), list(range(size))):
-        parts = all_parts(source, ranks, workers, uneven=uneven)
+        parts = parts_of(stream(source, uneven=uneven), ranks, workers)
         assert parts == expected_parts([list(range(size))], ranks, workers, uneven)
 
 
@@ -54,7 +54,7 @@ def test_opened_shards(workers, options, opened):
         result.append(number)
         return range(10 * number, 10 * number + 10)
 
-    parts = all_parts(range(7), 2, workers, open_shard=open_shard, **options)
+    parts = parts_of(stream(range(7), open_shard=open_shard, **options), 2, workers)
     assert sorted(result) == sorted(opened)
     assert sorted(itertools.chain(*parts.values())) == list(range(70))
 
