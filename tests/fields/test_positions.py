@@ -175,6 +175,15 @@ SILENT = {
     "patches that are masked": ("mask", lambda rng: rng.uniform(size=(HEIGHT // 4, WIDTH // 4)) < 0.75),
     "masked patches of 16": ("mask", lambda rng: rng.integers(0, 2, (HEIGHT // 16, WIDTH // 16))),
     "rotations": ("angles", lambda rng: {"left": rng.uniform(0, 3, 2), "right": rng.uniform(0, 3, 2)}),
+    "spans as segments": ("segments", lambda rng: np.sort(rng.uniform(0, 90, (9, 2)), 1)),
+    "an attention mask": ("attention_mask", lambda rng: rng.integers(0, 2, 14).tolist()),
+    "masks of sequences": ("loss_mask", lambda rng: [rng.integers(0, 2, n).tolist() for n in (8, 12)]),
+    "ids of segments": ("segment_ids", lambda rng: np.sort(rng.integers(0, 4, 14))),
+    "masks of shares": ("masks", lambda rng: rng.uniform(size=(14, 14))),
+    "classes in a row": ("segmentation", lambda rng: rng.integers(0, 20, 400)),
+    "shares of lanes": ("lanes", lambda rng: [0.25, 0.5, 0.125, 0.125]),
+    "labels of points": ("point_labels", lambda rng: [3.0, 4.0, 1.0, 9.0, 12.0, 5.0]),
+    "counts and a size": ("counts", lambda rng: {"counts": [1, 2], "size": [7, 7]}),
     "missing": ("coords", lambda rng: np.full((3, 2), np.nan)),
 }  # fmt: skip
 

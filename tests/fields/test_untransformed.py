@@ -548,27 +548,6 @@ def test_the_polygon_hint_works():
         assert batch["polygon"].values.tolist() == [[32 - x, y] for x, y in sample["polygon"]]
 
 
-def test_numbers_that_are_not_polygons():
-    rng = np.random.default_rng(0)
-    spans = np.sort(rng.uniform(0, 24, (9, 2)), 1)
-    for i in range(20):
-        samples = [
-            photo(
-                segments=spans,
-                attention_mask=rng.integers(0, 2, 14).tolist(),
-                loss_mask=[rng.integers(0, 2, n).tolist() for n in (8, 12)],
-                segment_ids=np.sort(rng.integers(0, 4, 14)),
-                masks=rng.uniform(size=(14, 14)),
-                segmentation=rng.integers(0, 20, 400),
-                lanes=[0.25, 0.5, 0.125, 0.125],
-                point_labels=[3.0, 4.0, 1.0, 9.0, 12.0, 5.0],
-                counts={"counts": [1, 2], "size": [7, 7]},
-            )
-            for _ in range(4)
-        ]
-        assert len(pinfeed.Collate({"image": RANDOM})(samples)) == 10, i
-
-
 def test_numbers_beside_tensors():
     for label in (3, np.int64(3)):
         sample = label, torch.zeros(2, dtype=torch.bfloat16), PHOTO
