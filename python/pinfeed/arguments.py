@@ -123,8 +123,11 @@ def sample_after(subject: str, sample: Any = "") -> str:
     return f"{' of' if ': ' in subject else ':'} sample {sample}".rstrip()
 
 
-def conversion_hint(sample: Any) -> str:
-    """Returns the hint for a sample that is not an array, but can be converted to one."""
+def conversion_hint(sample: Any, other: str = "Keep() leaves samples as they are") -> str:
+    """Returns the hint for a sample that is not an array, but can be converted to one.
+
+    ``other``: the hint for anything that can't be converted, except None.
+    """
     if nulls := _null_count(sample):
         name = "fill_null" if hasattr(sample, "fill_null") else "fillna"
         return f"fill its {nulls} nulls with .{name}(value)"
@@ -141,7 +144,7 @@ def conversion_hint(sample: Any) -> str:
             return hint
     if isinstance(sample, array.array):
         return "np.asarray(...) returns its values"
-    return "" if sample is None else "Keep() leaves samples as they are"
+    return "" if sample is None else other
 
 
 def check_plain(value: Any, name: str) -> None:

@@ -444,8 +444,8 @@ def _samples_hint(field: Field, samples: Sequence[Any], context: FieldContext) -
         has_field = context.path.endswith("']") and field is not _STACK
         if has_field and all(sample is None for sample in samples):
             return f"{kind}(...).allow_missing() leaves out an entry that all samples lack"
-        hint = next(hint for fields, hint in _WITH_NONE if isinstance(field, fields))
-        return hint if context.path or not hint.startswith("Keep") else _WITHOUT_NONE
+        kinds, hint = next(row for row in _WITH_NONE if isinstance(field, row[0]))
+        return hint if context.path or kinds is not Field else _WITHOUT_NONE
     if isinstance(first, Mapping | tuple):
         return _mirror_hint(field, first, "samples")
     is_for_images = isinstance(field, Image) or kind == "Patches"
@@ -462,8 +462,7 @@ def _samples_hint(field: Field, samples: Sequence[Any], context: FieldContext) -
         return ""  # the field's own message is clear
     if isinstance(first, range | Iterator):
         return "list(x) converts it"
-    hint = conversion_hint(first)
-    return "" if hint.startswith("Keep") else hint
+    return conversion_hint(first, "")
 
 
 def _mirror_hint(field: Field, node: Any, owner: str) -> str:
