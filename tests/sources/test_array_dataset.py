@@ -185,17 +185,6 @@ def test_columns():
     ]
 
 
-def test_directories(tmp_path):
-    samples = ({"image": np.full((2, 2), i, "u1"), "tokens": [i] * i} for i in range(4))
-    pinfeed.write_array(tmp_path / "all", samples)
-    (tmp_path / "all" / ".hidden").touch()
-    dataset = pinfeed.ArrayDataset(tmp_path / "all")
-    assert_same(dataset[3], {"image": np.full((2, 2), 3, "u1"), "tokens": np.array([3, 3, 3])})
-    pinfeed.RaggedArray.from_sequences([[1, 2], [3]]).save(tmp_path / "ragged")
-    for path in (str(tmp_path / "ragged"), tmp_path / "ragged"):
-        assert pinfeed.ArrayDataset((path, np.arange(2)))[0][0].tolist() == [1, 2]
-
-
 # Pickling for other processes.
 
 
@@ -343,13 +332,10 @@ OBJECTS = whole(np.save, np.array([Dangerous(), None], object), allow_pickle=Tru
 REFUSED = (
     (lambda _: np.array([{}, []], object), TypeError, "item 0: expected str or bytes, got dict"),
     (lambda _: np.array([["a"]]), ValueError, r"items must have shape \(N,\), got \(1, 1\)"),
-    (lambda _: np.zeros(3, [("a", "i4")]), TypeError, "numeric or bool dtype"),
-    (lambda _: np.zeros(3, ">f4"), TypeError, "byte order, got dtype >f4.*newbyteorder"),
     (lambda _: np.ma.masked_array([1, 2], [0, 1]), TypeError, "array without a mask, .* be lost"),
     (lambda _: np.zeros(()), ValueError, "counts samples, got a 0-d array"),
     (lambda _: torch.tensor(1.0), ValueError, "counts samples, got a 0-d array"),
     (lambda _: torch.zeros(3, device="meta"), TypeError, r"on the CPU, got one on meta.*\.cpu"),
-    (lambda _: torch.eye(3).to_sparse(), TypeError, "dense tensor"),
     (lambda _: 5, TypeError, r"expected an ndarray.*a RaggedArray.*got int; np.full"),
     (lambda _: None, TypeError, "expected an ndarray.*got NoneType"),
     (lambda _: b"values.npy", TypeError, "expected an ndarray.*got bytes"),
@@ -358,7 +344,6 @@ REFUSED = (
     (lambda folder: written(folder, "cut.npy", NPY[:40]), ValueError, "cut.npy is not a .npy file"),
     (lambda folder: written(folder, "cut.npy", NPY[:129]), OSError, "cut.npy: the file was cut short: it has"),
     (lambda folder: written(folder, "cut.npy", NPY[:-1]), OSError, "cut.npy: the file was cut short: it has"),
-    (lambda folder: written(folder, "cut.npy", b""), ValueError, "cut.npy is not a .npy file"),
     (lambda folder: written(folder, "text.npy", b"1, 2, 3\n" * 100), ValueError, "text.npy is not a .npy file"),
     (lambda folder: written(folder, "objects.npy", OBJECTS), ValueError, "objects.npy is not a .npy file"),
     (lambda folder: written(folder, "plain.npy", pickle.dumps(Dangerous())), ValueError, "plain.npy is not a .npy file"),

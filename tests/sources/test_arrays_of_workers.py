@@ -8,7 +8,6 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader
 
 from pinfeed import ArrayDataset, Collate, ConcatArray, RaggedArray
 from pinfeed.sources.source import ArraySource
@@ -120,21 +119,6 @@ def test_ordinary_pickles_are_copies():
         assert not isinstance(source, ArraySource) or source._shared is None, name
 
 
-def epoch(dataset, method):
-    options = {"num_workers": 2, "multiprocessing_context": method} if method else {}
-    return list(DataLoader(dataset, 50, collate_fn=Collate(), **options))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_epochs(method):
-    copy = FLOATS.copy()
-    dataset = ArrayDataset((copy, np.arange(COUNT)))
-    for number in range(2):
-        assert_same(epoch(dataset, method), epoch(dataset, None))
-        copy[3] = number
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", ["array", "dict", "tensor", "select", "concat", "ragged", "strings", "table"]
@@ -152,11 +136,3 @@ def test_memory_of_spawned_workers(kind):
 def test_memory_of_an_array_with_other_references(method):
     result = run_program("memory_of_workers", method, "array", "kept", fresh=True, timeout=300)
     assert float(result) < 2.6
-
-
-@pytest.mark.slow
-def test_more_arrays_than_a_forkserver_accepts_descriptors():
-    columns = {f"{i}": np.full((COUNT, 500), i) for i in range(260)}
-    options = {"num_workers": 1, "multiprocessing_context": "forkserver", "timeout": 60}
-    batch = next(iter(DataLoader(ArrayDataset(columns), 4, collate_fn=Collate(), **options)))
-    assert all((batch[key] == int(key)).all() for key in columns)

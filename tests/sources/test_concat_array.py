@@ -444,6 +444,10 @@ def test_directories(tmp_path):
     tokens = [part / "tokens" for part in parts]
     words = "expected a .npy file of one sample, got the directory of", "without samples=True"
     check(lambda: pinfeed.ConcatArray(tokens, samples=True), ValueError, *words)
+    (parts[0] / ".hidden").touch()
+    rows = list(pinfeed.ArrayDataset(parts[0]))
+    assert [row["tokens"].tolist() for row in rows] == [sample["tokens"] for sample in samples[:4]]
+    assert {*map(len, rows)} == {3}
 
 
 def test_arrays_that_are_not_a_list():

@@ -38,10 +38,6 @@ def test_a_saved_array_opens_again(kind, tmp_path):
     assert not ragged[0].flags.writeable
     assert names(tmp_path) == ["ragged"]
     assert names(tmp_path / "ragged") == ["offsets.npy", "values.npy"]
-
-
-def test_the_files_are_plain_npy(tmp_path):
-    example().save(tmp_path / "ragged")
     assert_same(np.load(tmp_path / "ragged" / "values.npy"), example().values)
     assert_same(np.load(tmp_path / "ragged" / "offsets.npy"), ENDS)
     np.save(tmp_path / "ragged" / "offsets.npy", ENDS.astype(np.int32))

@@ -370,14 +370,9 @@ class RaggedArray(Source):
         """All sequences, concatenated: ndarray (for a memmap, a plain ndarray view) or tensor."""
         return self._values.array
 
-    @property
-    def rows(self) -> Any:
-        """`values`, or a reader of their file, for native functions."""
-        return self._values.rows
-
     @override
     def select(self, indices: npt.NDArray[np.int64]) -> Selection:
-        return Selection(self.rows, self.offsets, indices)
+        return Selection(self._values.rows, self.offsets, indices)
 
     @override
     def selection(self) -> Selection:
@@ -515,7 +510,9 @@ class RaggedArray(Source):
         if len(positions) == 0:
             return type(self)(self.values[:0], np.zeros(1, np.int64), self.string_type)
         name = self._name()
-        parts = _core.join(self.rows, self.offsets, positions, None, name, get_num_threads())
+        parts = _core.join(
+            self._values.rows, self.offsets, positions, None, name, get_num_threads()
+        )
         selected = type(self)(*parts, self.string_type)
         selected.documents = None if self.documents is None else self.documents[positions]
         return selected
