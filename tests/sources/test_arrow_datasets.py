@@ -50,13 +50,6 @@ def assert_same_samples(samples, expected):
             assert np.array_equal(sample[name], np.reshape(other[name], sample[name].shape)), name
 
 
-def test_a_part_of_a_dataset(dataset):
-    part = dataset.select(range(3, 8))
-    assert_same_samples(ArrayDataset.from_arrow(part, COLUMNS), part)
-    joined = datasets.concatenate_datasets([part, dataset])
-    assert_same_samples(ArrayDataset.from_arrow(joined, COLUMNS), joined)
-
-
 def test_a_dataset_on_disk(dataset, tmp_path):
     dataset.save_to_disk(tmp_path, num_shards=3)
     before = pa.total_allocated_bytes()
@@ -87,6 +80,7 @@ def test_rows_in_another_order(dataset):
     for other in (
         dataset.shuffle(seed=0),
         dataset.select([3, 1]),
+        datasets.concatenate_datasets([dataset.select(range(3, 8)), dataset]),
         dataset.train_test_split(0.2)["train"],
     ):
         samples = ArrayDataset.from_arrow(other, COLUMNS)

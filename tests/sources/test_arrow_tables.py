@@ -8,11 +8,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-from pinfeed import ArrayDataset, Collate, Jagged, Pad
+from pinfeed import ArrayDataset, Collate, Pad
 
 TABLE = pa.table(
     {
@@ -23,47 +21,6 @@ TABLE = pa.table(
     }
 )
 NUMBERS = ["tokens", "label", "image"]
-
-
-def plain(node):
-    """Returns a sample as in pyarrow's ``to_pylist()``."""
-    return {key: value.tolist() for key, value in node.items()}
-
-
-@given(
-    st.lists(
-        st.fixed_dictionaries(
-            {
-                "a": st.integers(-9, 9),
-                "b": st.lists(st.floats(width=32, allow_nan=False)),
-                "c": st.lists(st.booleans(), min_size=2, max_size=2),
-            }
-        ),
-        max_size=12,
-    ),
-    st.integers(1, 5),
-    st.booleans(),
-    st.data(),
-)
-def test_any_chunks(rows, step, as_batch, data):
-    schema = pa.schema({"a": pa.int8(), "b": pa.list_(pa.float32()), "c": pa.list_(pa.bool_(), 2)})
-    table = pa.Table.from_pylist(rows, schema)
-    table = pa.Table.from_batches(table.to_batches(step), schema)
-    start = data.draw(st.integers(0, len(rows)))
-    table = table[start:]
-    if as_batch:
-        table = pa.RecordBatch.from_pylist(table.to_pylist(), schema)
-    dataset = ArrayDataset.from_arrow(table)
-    assert [plain(dataset[i]) for i in range(len(dataset))] == table.to_pylist()
-    indices = data.draw(
-        st.lists(st.integers(0, len(table) - 1), min_size=1) if len(table) else st.just([])
-    )
-    if indices:
-        batch = Collate({"b": Jagged()})(dataset.__getitems__(indices))
-        chosen = [table.to_pylist()[i] for i in indices]
-        assert batch["a"].tolist() == [row["a"] for row in chosen]
-        assert batch["c"].tolist() == [row["c"] for row in chosen]
-        assert batch["b"].values.tolist() == [x for row in chosen for x in row["b"]]
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -74,10 +74,11 @@ class Source(Selectable, ABC):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         """Copies all samples, which must have one shape, into one array."""
         if self.is_ragged:
-            raise TypeError(
-                f"{type(self).__name__}: sequences must have one length for one ndarray, got several; pad "
-                "them with pinfeed.functional.pad, or use values and offsets of a RaggedArray"
+            expected = "sequences must have one length for one ndarray, got several"
+            hint = (
+                "pad them with pinfeed.functional.pad, or use values and offsets of a RaggedArray"
             )
+            raise TypeError(Problem(type(self).__name__, expected, hint=hint))
         rows, _, indices = self.select(np.arange(len(self)))
         name, threads = type(self).__name__, get_num_threads()
         array = _core.gather(rows, indices, None, None, np.ndarray, name, threads)
@@ -314,7 +315,7 @@ def checked_position(index: Any, length: int, name: str, expected: str = "an int
     except TypeError as error:
         raise TypeError(Problem(name, expected, type(index).__name__)) from error
     if not -length <= position < length:
-        raise IndexError(f"{name}: index {position} is out of range for {length} samples")
+        raise IndexError(Problem(name, f"index {position} is out of range for {length} samples"))
     return position % length
 
 
@@ -324,7 +325,7 @@ def positions(index: Any, length: int, name: str) -> npt.NDArray[np.int64]:
         return _core.as_indices(index, length, name)
     mask = np.asarray(index)
     if mask.shape != (length,):
-        raise IndexError(f"{name}: expected a mask of shape ({length},), got {mask.shape}")
+        raise IndexError(Problem(name, f"a mask of shape ({length},)", str(mask.shape)))
     return np.flatnonzero(mask)
 
 
