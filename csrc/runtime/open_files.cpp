@@ -34,11 +34,6 @@ int uninterrupted(const Call& call) noexcept {
   return result;
 }
 
-// The stamp of an open file or, if `fd` is negative, of a path; 0, or negative with errno.
-int status_of(int fd, const std::string& path, struct stat& status) noexcept {
-  return uninterrupted([&] { return fd < 0 ? stat(path.c_str(), &status) : fstat(fd, &status); });
-}
-
 }  // namespace
 
 FileStamp stamp_of(const struct stat& status) {
@@ -52,8 +47,9 @@ FileStamp stamp_of(const struct stat& status) {
 }
 
 FileStamp stamp_of(int fd) {
-  struct stat status{};
-  return status_of(fd, {}, status) == 0 ? stamp_of(status) : FileStamp{};
+  struct stat status;
+  const bool is_known = uninterrupted([&] { return fstat(fd, &status); }) == 0;
+  return is_known ? stamp_of(status) : FileStamp{};
 }
 
 bool is_out_of_files(int error) { return error == EMFILE || error == ENFILE; }
@@ -138,7 +134,7 @@ OpenFiles::Open OpenFiles::open(std::size_t file, int& error) noexcept try {
 std::optional<ReadFailure> OpenFiles::change_of(std::size_t file) const noexcept {
   const RowRead none{file, 0, 0, nullptr, 0};
   struct stat status;
-  if (status_of(-1, files_[file].path, status) != 0) {
+  if (uninterrupted([&] { return stat(files_[file].path.c_str(), &status); }) != 0) {
     return ReadFailure{Reason::system, errno, 0, none};
   }
   const FileStamp now = stamp_of(status), then = files_[file].stamp;
@@ -146,13 +142,6 @@ std::optional<ReadFailure> OpenFiles::change_of(std::size_t file) const noexcept
   const bool is_shorter = S_ISREG(status.st_mode) && now.size < then.size;
   const Reason reason = is_shorter ? Reason::cut_short : Reason::replaced;
   return ReadFailure{reason, 0, now.size, none};
-}
-
-std::int64_t OpenFiles::size(std::size_t file) const {
-  struct stat status;
-  const RowFile& of = files_[file];
-  const int fd = of.opened != nullptr ? of.opened->fd() : -1;
-  return status_of(fd, of.path, status) != 0 ? -errno : static_cast<std::int64_t>(status.st_size);
 }
 
 }  // namespace pinfeed::runtime

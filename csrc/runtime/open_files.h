@@ -100,9 +100,6 @@ class OpenFiles {
   // path, because an open descriptor would not show that the file was replaced.
   std::optional<ReadFailure> change_of(std::size_t file) const noexcept;
 
-  // The current size of the file in bytes. Negative: minus an errno.
-  std::int64_t size(std::size_t file) const;
-
  private:
   struct Kept;  // an open file and its owner
 

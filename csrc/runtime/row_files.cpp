@@ -36,6 +36,12 @@ struct Waits {
   }
 };
 
+ReadFailure failure_of(const RowRuns& batch, const RowRun& run) {
+  const RowRead& read = batch.read_of(run);
+  if (run.error != 0) return {Reason::system, run.error, 0, read};
+  return {Reason::cut_short, 0, stamp_of(run.file_open->fd()).size, read};
+}
+
 void unmap(const std::byte* data, std::int64_t bytes) noexcept {
   munmap(const_cast<std::byte*>(data), static_cast<std::size_t>(bytes));
 }
@@ -206,12 +212,6 @@ std::size_t RowFiles::wait(const RowRuns& batch, std::span<RowRun> window) {
   });
   return static_cast<std::size_t>(std::ranges::count_if(
       missing, [](const RowRun* run) { return !run->unsure || run->waited; }));
-}
-
-ReadFailure RowFiles::failure_of(const RowRuns& batch, const RowRun& run) {
-  const RowRead& read = batch.read_of(run);
-  if (run.error != 0) return {Reason::system, run.error, 0, read};
-  return {Reason::cut_short, 0, std::max<std::int64_t>(files_.size(read.file), 0), read};
 }
 
 }  // namespace pinfeed::runtime

@@ -51,7 +51,8 @@ class RowFiles {
 
   // Whether the first file comes with its owner's mapping and has not become shorter since.
   bool is_mapped_whole() const {
-    return files_[0].opened != nullptr && files_.size(0) >= files_[0].stamp.size;
+    const OpenFiles::Open& opened = files_[0].opened;
+    return opened != nullptr && stamp_of(opened->fd()).size >= files_[0].stamp.size;
   }
 
   // The first of these files, each listed once, that is known to have changed, and how. `bytes`: of
@@ -91,7 +92,6 @@ class RowFiles {
   std::optional<ReadFailure> ask(RowRuns& batch, std::span<RowRun> window, std::size_t threads);
   std::size_t wait(const RowRuns& batch, std::span<RowRun> window);
   void count(std::size_t rows, std::size_t misses) noexcept;
-  ReadFailure failure_of(const RowRuns& batch, const RowRun& run);
 
   OpenFiles files_;
   std::atomic<std::int64_t> hits_{0};

@@ -180,6 +180,11 @@ void require_plain_values(py::handle object, DType dtype, const Subject& subject
 }
 
 dlpack::Tensor look_at_cpu_tensor(py::handle object, const Subject& subject) {
+  const auto elsewhere = [&] {
+    const std::string device = py::str(object.attr("device"));
+    return wrong_type(subject, "a tensor on the CPU", "one on " + device,
+                      "move it with .cpu() first");
+  };
   dlpack::Tensor tensor;
   try {
     tensor = look_at_tensor(object);
@@ -197,20 +202,12 @@ dlpack::Tensor look_at_cpu_tensor(py::handle object, const Subject& subject) {
     if (layout != "torch.strided") {
       throw wrong_type(subject, "a dense tensor", "one of " + layout, "call .to_dense() first");
     }
-    if (!is("is_cpu")) {
-      throw wrong_type(subject, "a tensor on the CPU",
-                       "one on " + std::string(py::str(object.attr("device"))),
-                       "move it with .cpu() first");
-    }
+    if (!is("is_cpu")) throw elsewhere();
     const std::string reason = py::str(error.value());  // torch appends a C++ stack to some
     throw wrong_type(subject,
                      "expected a dense tensor on the CPU: " + reason.substr(0, reason.find('\n')));
   }
-  if (!tensor.on_cpu()) {
-    throw wrong_type(subject, "a tensor on the CPU",
-                     "one on " + std::string(py::str(object.attr("device"))),
-                     "move it with .cpu() first");
-  }
+  if (!tensor.on_cpu()) throw elsewhere();
   return tensor;
 }
 
