@@ -171,5 +171,5 @@ def test_a_file_is_not_a_directory(tmp_path):
 def test_what_is_no_path():
     with pytest.raises(TypeError, match=r"^RaggedArray.save: expected a path, got int"):
         example().save(3)
-    with pytest.raises(TypeError, match=r"^write_array: path must be a path, got int"):
+    with pytest.raises(TypeError, match=r"^write_array: path: expected a path, got int"):
         write_array(3, [[1]])
