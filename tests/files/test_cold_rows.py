@@ -153,6 +153,10 @@ def test_file_names_that_are_not_utf_8(tmp_path):
     with pytest.raises(OSError, match="was cut short: it has 200 bytes") as raised:
         pinfeed.Collate()(dataset.__getitems__([19]))
     assert str(raised.value).startswith(str(path))
+    np.save(path, array.astype(">i2"))
+    for open_path in (pinfeed.ArrayDataset, lambda path: pinfeed.ConcatArray([path])):
+        with pytest.raises(TypeError, match=r"\\udcff\.npy.*: expected the machine's byte order"):
+            open_path(path)
 
 
 @every_temperature

@@ -240,8 +240,17 @@ Problem not_an_array(py::handle object, const Subject& subject) {
                     is_list ? "np.asarray(x) converts it" : "");
 }
 
+// A name may have a path in it, and not all paths are UTF-8.
+std::string printable(const py::str& name) {
+  const auto bytes = py::reinterpret_steal<py::bytes>(
+      PyUnicode_AsEncodedString(name.ptr(), "utf-8", "backslashreplace"));
+  if (!bytes) throw py::error_already_set();
+  return bytes;
+}
+
 // Accepts dtypes that torch lacks, and tensors with gradients, which samples may have.
-void check_array(py::handle object, const std::string& name) {
+void check_array(py::handle object, const py::str& given_name) {
+  const std::string name = printable(given_name);
   const Subject subject{name};
   if (py::isinstance<py::array>(object)) {
     require_plain_array(object, subject);
@@ -256,7 +265,8 @@ void check_array(py::handle object, const std::string& name) {
 }
 
 // Accepts arrays of any dtype.
-void check_plain_array(py::handle array, const std::string& name) {
+void check_plain_array(py::handle array, const py::str& given_name) {
+  const std::string name = printable(given_name);
   is_tensor(array) ? require_plain_tensor(array, {name}) : require_plain_array(array, {name});
 }
 
