@@ -24,6 +24,7 @@ from pinfeed.sources.strings import encode
 
 #: The values of a batch, and the lengths of its sequences: None where samples have one shape.
 Part = tuple[npt.NDArray[Any], npt.NDArray[np.int64] | None]
+_Tensor = torch.Tensor  # `plain_array` runs for each entry of a batch
 #: The hint for a batch that has fewer axes than those before.
 NO_SQUEEZE = (
     "squeeze() drops the batch axis of a batch of one sample, too: name the axis to drop, such as "
@@ -116,10 +117,10 @@ class ArrayColumn(Column):
 
     def plain_rows(self, entry: Any) -> npt.NDArray[Any] | None:
         """Returns an entry as rows that need no `check`, or None."""
-        rows = plain_array(entry)
-        if rows is None or not rows.ndim or rows.dtype != self._values.dtype:
+        rows, before = plain_array(entry), self._values
+        if rows is None or rows.dtype != before.dtype or rows.shape[1:] != before.row:
             return None
-        return rows if rows.shape[1:] == self._values.row else None
+        return rows if rows.ndim else None
 
     def append(self, rows: npt.NDArray[Any]) -> None:
         """Appends `plain_rows`."""
@@ -339,8 +340,9 @@ def is_ragged(entry: Any) -> bool:
 
 def plain_array(entry: Any) -> npt.NDArray[Any] | None:
     """Returns a plain tensor or ndarray in memory as an ndarray, without a copy; None for others."""
-    if type(entry) is not torch.Tensor:
-        return entry if type(entry) is np.ndarray else None
+    kind = type(entry)
+    if kind is not _Tensor:
+        return entry if kind is np.ndarray else None
     if entry.requires_grad:
         entry = entry.detach()
     try:
