@@ -10,7 +10,17 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from pinfeed import ArrayDataset, Collate, DeviceLoader, Image, Jagged, Pad, RaggedArray, from_numpy
+from pinfeed import (
+    ArrayDataset,
+    Collate,
+    DeviceLoader,
+    Image,
+    Jagged,
+    Pad,
+    RaggedArray,
+    from_numpy,
+    to_numpy,
+)
 from samples import assert_same
 
 LONG = 100_000_000  # cycles: a few hundredths of a second
@@ -213,3 +223,23 @@ def test_two_loops_at_once(device):
     loader = DeviceLoader([torch.full((1 << 18,), float(i)) for i in range(20)], device)
     for one, other in zip(loader, loader, strict=True):
         assert torch.equal(one, other)
+
+
+# Batches on the device, drained by to_numpy.
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool, torch.int64])
+def test_to_numpy_copies_batches(dtype, device):
+    batches = [torch.randn(64, 500, 200).to(dtype) for _ in range(7)]
+    there = (x.to(device) for x in batches)
+    result = to_numpy({"x": x, "t": x.transpose(1, 2)} for x in there)
+    expected = torch.cat(batches)
+    expected = expected.float() if dtype == torch.bfloat16 else expected
+    assert_same(result["x"], expected.numpy())
+    assert_same(result["t"], expected.transpose(1, 2).contiguous().numpy())
+
+
+def test_to_numpy_of_memory_that_is_reused(device):
+    buffer = torch.zeros(1 << 24, device=device)
+    result = to_numpy(buffer.fill_(i) for i in range(8))
+    assert (result.reshape(8, -1) == np.arange(8)[:, np.newaxis]).all()
