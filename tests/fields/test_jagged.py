@@ -173,16 +173,16 @@ def test_gradients_flow_through_nested_tensors():
 @pytest.mark.parametrize("kind", [np.array, torch.tensor])
 def test_offsets_of_other_types_and_orders(method, kind):
     for offsets, error, words in [
-        ([0.0, 3.0], TypeError, r"offsets must be an array of integers .*float\d+ \(2,\)"),
-        ([[0, 3]], TypeError, r"offsets must be an array of integers .*int64 \(1, 2\)"),
-        ([False, True], TypeError, "offsets must be an array of integers .*bool"),
+        ([0.0, 3.0], TypeError, r"offsets: expected an array of integers .*float\d+ \(2,\)"),
+        ([[0, 3]], TypeError, r"offsets: expected an array of integers .*int64 \(1, 2\)"),
+        ([False, True], TypeError, "offsets: expected an array of integers .*bool"),
         ([3, 2, 0], ValueError, "offsets must not decrease"),
         ([-1, 3], ValueError, "must be from 0"),
     ]:
         with pytest.raises(error, match=f"^{method}: {words}|^{method}: .*{words}"):
             getattr(pinfeed.JaggedBatch(np.arange(3), kind(offsets)), method)()
     with pytest.raises(
-        TypeError, match=f"^{method}: offsets must be an array of integers .*got list"
+        TypeError, match=f"^{method}: offsets: expected an array of integers .*got list"
     ):
         getattr(pinfeed.JaggedBatch(np.arange(3), [0, 3]), method)()
 
@@ -229,10 +229,10 @@ def test_bad_samples(bad):
 
 PADDED = np.zeros((2, 3))
 BAD_PADDED = {
-    "no lengths": (PADDED, None, TypeError, "lengths must be given"),
+    "no lengths": (PADDED, None, TypeError, "expected lengths, or a Padded with lengths"),
     "too long": (PADDED, [1, 4], ValueError, "sample 1: expected from 0 to 3, got 4"),
     "of two axes": (PADDED[..., None], [[1, 1]] * 2, ValueError, "1 axes, got 2"),
-    "list": ([[1, 2]], [1], TypeError, "padded must be an array", "list"),
+    "list": ([[1, 2]], [1], TypeError, "padded: expected an array", "list"),
     "1-D": (np.zeros(3), [1] * 3, TypeError, "(B, L, ...)", "(3,)"),
     "gradients": (torch.ones((1, 2), requires_grad=True), [1], TypeError, "detach()"),
     "meta": (torch.ones((1, 2), device="meta"), [1], TypeError, "CPU"),

@@ -114,7 +114,7 @@ BAD = [
     *((batch, ValueError, "(entry .* no other entry tells which|batch must contain)") for batch in AMBIGUOUS),
     ({"a": torch.zeros(2), "b": torch.zeros(3)}, ValueError, r"entry \['b'\] has 3 samples, but entry \['a'\] has 2;"),
     *(({"a": entry}, TypeError, r"entry \['a'\] must be an array with a batch axis") for entry in (torch.tensor(1), None, "text", 3)),
-    ({"x": Padded(np.zeros((2, 3)))}, TypeError, "lengths must be given"),
+    ({"x": Padded(np.zeros((2, 3)))}, TypeError, "expected lengths, or a Padded with lengths"),
     ({"x": Padded(np.zeros((2, 3)), np.array([1, 9]))}, ValueError, "lengths of sample 1"),
     ({"a": [np.arange(3)] * 2}, ValueError, r"entry \['a'\] is a list of 2 items, .* no other entry tells which \(samples: 3 or 2\)"),
     ({"pair": [torch.arange(3)] * 3, "x": np.arange(3)}, ValueError, r"entry \['pair'\] is a list of 3 items, either"),

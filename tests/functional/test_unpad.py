@@ -104,11 +104,11 @@ BAD = {
     "bools": (PADDED, [True, False], {}, TypeError, "integers, got bool"),
     "strings": (PADDED, ["1", "2"], {}, TypeError, "integers"),
     "ragged": (PADDED, [[1], [1, 2]], {}, ValueError, "expected shape (2,) or (2, n), got [[1], [1, 2]]"),
-    "no lengths": (PADDED, None, {}, TypeError, "lengths must be given"),
-    "no lengths in it": (pinfeed.Padded(PADDED), None, {}, TypeError, "lengths must be given"),
-    "1-D": (PADDED[0, 0], [1] * 4, {}, ValueError, "padded must have shape (B, L, ...)", "(4,)"),
-    "0-d": (torch.tensor(1), [], {}, ValueError, "padded must have shape (B, L, ...)", "()"),
-    "list": ([[1]], [1], {}, TypeError, "padded must be", "list"),
+    "no lengths": (PADDED, None, {}, TypeError, "expected lengths, or a Padded with lengths, got neither"),
+    "no lengths in it": (pinfeed.Padded(PADDED), None, {}, TypeError, "expected lengths, or a Padded"),
+    "1-D": (PADDED[0, 0], [1] * 4, {}, ValueError, "padded: expected shape (B, L, ...)", "(4,)"),
+    "0-d": (torch.tensor(1), [], {}, ValueError, "padded: expected shape (B, L, ...)", "()"),
+    "list": ([[1]], [1], {}, TypeError, "padded: expected a NumPy array", "list"),
     "side": (PADDED, [1, 1], {"side": "both"}, ValueError, "side must be", "'both'"),
     "axes": (PADDED[..., 0], [1, 2], {"axes": 1}, ValueError, "axes of 1-D samples, got 1"),
 }  # fmt: skip
@@ -150,7 +150,7 @@ def test_matrices_and_masked_arrays():
     with pytest.warns(PendingDeprecationWarning):
         matrix = np.matrix([[1, 2], [3, 4]])
     assert [view.tolist() for view in pinfeed.functional.unpad(matrix, [1, 2])] == [[1], [3, 4]]
-    with pytest.raises(TypeError, match="unpad: padded must be"):
+    with pytest.raises(TypeError, match="unpad: padded: expected a NumPy array, a"):
         pinfeed.functional.unpad(np.ma.zeros((2, 3)), [1, 2])
     with pytest.raises(TypeError, match="sample 0: expected an array without a mask"):
         pinfeed.functional.pad([np.ma.zeros(3)])
@@ -214,6 +214,6 @@ def test_parts_of_a_jagged_batch_are_views_and_a_mask_has_no_lengths():
     assert jagged.values.tolist() == [0, 1, 2, 7, 1, 2, 3, 4]
     with pytest.raises(
         TypeError,
-        match="unbind: lengths must be given, or padded must be a Padded with lengths, got neither; pass lengths",
+        match="unbind: expected lengths, or a Padded with lengths, got neither; pass lengths",
     ):
         pinfeed.functional.pad(samples, lengths=False, mask=True).unbind()

@@ -171,9 +171,8 @@ def _is_one_row(sample: Any) -> bool:
 def unpadded(padded: Any, lengths: Any, side: Side, axes: Axes, function: str) -> list[Any]:
     """Returns views of the data in a padded array; see `pinfeed.functional.unpad`."""
     if padded.ndim < 2:
-        raise ValueError(
-            f"{function}: padded must have shape (B, L, ...), got {tuple(padded.shape)}"
-        )
+        got = str(tuple(padded.shape))
+        raise ValueError(Problem(f"{function}: padded", "shape (B, L, ...)", got))
     order = _chosen_axes(axes, padded.ndim - 1, function)
     rows = checked_lengths(
         lengths, padded.shape[:1] + tuple(padded.shape[1 + i] for i in order), function
@@ -204,7 +203,7 @@ def _chosen_axes(axes: Axes, count: int, function: str) -> tuple[int, ...]:
         return tuple(range(count))
     chosen = axes if isinstance(axes, tuple) else (axes,)
     if not all(-count <= axis < count for axis in chosen):
-        raise ValueError(f"{function}: axes must name axes of {count}-D samples, got {axes}")
+        raise ValueError(Problem(f"{function}: axes", f"axes of {count}-D samples", str(axes)))
     return tuple(axis % count for axis in chosen)
 
 

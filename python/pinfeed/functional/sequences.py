@@ -133,15 +133,14 @@ class JaggedBatch(NamedTuple):
         """Returns the offsets as a list; raises unless they are non-decreasing integers, 0 to ``length``."""
         offsets = self.offsets.tolist() if hasattr(self.offsets, "tolist") else None
         if not isinstance(offsets, list) or {*map(type, offsets)} - {int}:
-            got = getattr(self.offsets, "dtype", type(self.offsets).__name__)
-            raise TypeError(
-                f"{function}: offsets must be an array of integers of shape (B + 1,), got {got} {tuple(getattr(self.offsets, 'shape', ()))}"
-            )
+            kind = getattr(self.offsets, "dtype", type(self.offsets).__name__)
+            expected = "an array of integers of shape (B + 1,)"
+            got = f"{kind} {tuple(getattr(self.offsets, 'shape', ()))}"
+            raise TypeError(Problem(f"{function}: offsets", expected, got))
         if offsets != sorted(offsets) or (offsets and not 0 <= offsets[0] <= offsets[-1] <= length):
             limit = " on" if length == math.inf else f" to {length}, the length of the values"
-            raise ValueError(
-                f"{function}: offsets must not decrease and must be from 0{limit}, got {reprlib.repr(offsets)}"
-            )
+            wrong = f"offsets must not decrease and must be from 0{limit}"
+            raise ValueError(Problem(function, f"{wrong}, got {reprlib.repr(offsets)}"))
         return offsets
 
     def cu_seqlens(self) -> Any:
@@ -152,10 +151,8 @@ class JaggedBatch(NamedTuple):
         """
         total = (self._offsets("cu_seqlens", math.inf) or [0])[-1]
         if total >= 2**31:
-            raise ValueError(
-                f"cu_seqlens: offsets must be less than 2**31 to be int32, got {total}; "
-                "make smaller batches"
-            )
+            expected, hint = "numbers less than 2**31, for int32", "make smaller batches"
+            raise ValueError(Problem("cu_seqlens: offsets", expected, str(total), hint))
         if isinstance(self.offsets, torch.Tensor):
             return self.offsets.to(torch.int32)
         return self.offsets.astype(np.int32)
@@ -195,10 +192,8 @@ class JaggedBatch(NamedTuple):
         """
         padded, lengths, side, _ = _padded_parts(padded, lengths, side, None, "from_padded")
         if not isinstance(padded, ARRAYS) or padded.ndim < 2:
-            raise TypeError(
-                "from_padded: padded must be an array of shape (B, L, ...), "
-                f"got {type(padded).__name__} {tuple(getattr(padded, 'shape', ()))}"
-            )
+            got = f"{type(padded).__name__} {tuple(getattr(padded, 'shape', ()))}"
+            raise TypeError(Problem("from_padded: padded", "an array of shape (B, L, ...)", got))
         counts = np.array(
             checked_lengths(lengths, tuple(padded.shape[:2]), "from_padded"), np.int64
         ).reshape(-1)
@@ -335,10 +330,8 @@ def unpad(
 def _unpad(padded: Any, lengths: Any, side: Side | None, axes: Axes, function: str) -> list[Any]:
     padded, lengths, side, axes = _padded_parts(padded, lengths, side, axes, function)
     if isinstance(padded, np.ma.MaskedArray) or not isinstance(padded, ARRAYS):
-        raise TypeError(
-            f"{function}: padded must be a NumPy array, a torch tensor or a Padded, "
-            f"got {type(padded).__name__}"
-        )
+        expected = "a NumPy array, a torch tensor or a Padded"
+        raise TypeError(Problem(f"{function}: padded", expected, type(padded).__name__))
     check_plain(padded, f"{function}: padded")
     if isinstance(padded, np.ndarray):
         padded = np.asarray(padded)  # rows of an np.matrix would have two axes
@@ -355,10 +348,9 @@ def _padded_parts(
         axes = padded.axes if axes is None else axes
         padded = padded.values
     if lengths is None:
-        raise TypeError(
-            f"{function}: lengths must be given, or padded must be a Padded with lengths, got neither; pass "
-            "lengths, or create the batch with Pad(lengths=True) or Image(sizes=True)"
-        )
+        expected = "lengths, or a Padded with lengths"
+        hint = "pass lengths, or create the batch with Pad(lengths=True) or Image(sizes=True)"
+        raise TypeError(Problem(function, expected, "neither", hint))
     side = "right" if side is None else side
     check_side(side, function)
     return padded, lengths, side, axes
@@ -379,8 +371,6 @@ def _sequences(sequences: Any) -> tuple[Any, Any, Any]:
         return sequences, None, None
     if isinstance(sequences, Sequence) and not isinstance(sequences, str | bytes):
         return list(sequences), None, None
-    hint = "; pass list(sequences)" if isinstance(sequences, Iterator) else ""
-    raise TypeError(
-        "pad: sequences must be a list of arrays, a RaggedArray or a JaggedBatch, "
-        f"got {type(sequences).__name__}{hint}"
-    )
+    expected = "a list of arrays, a RaggedArray or a JaggedBatch"
+    hint = "pass list(sequences)" if isinstance(sequences, Iterator) else ""
+    raise TypeError(Problem("pad: sequences", expected, type(sequences).__name__, hint))

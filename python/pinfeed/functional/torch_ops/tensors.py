@@ -84,10 +84,8 @@ def pad_tensor(
     require(name, values.device)
     rank = values.ndim  # of a sample, too
     if padding.axes not in (None, 0, -rank, (0,), (-rank,)):
-        raise ValueError(
-            f"{name}: axes must be 0 or None on {values.device}, got {padding.axes}; leave axes out, or "
-            "pad on the CPU"
-        )
+        wrong = f"axes must be 0 or None on {values.device}, got {padding.axes}"
+        raise ValueError(Problem(name, wrong, hint="leave axes out, or pad on the CPU"))
     dtype = values.dtype if padding.dtype is None else getattr(torch, padding.dtype)
     limit = longest if padding.max_length is None else min(longest, padding.max_length)
     multiple = padding.multiples[0]
@@ -132,7 +130,7 @@ def unpad_tensor(
 def longest_sample(offsets: torch.Tensor, name: str) -> int:
     """Returns the length of the longest sample. If offsets are on a device, it waits for them."""
     if len(offsets) < 2:
-        raise ValueError(f"{name}: expected at least one sample, got an empty batch")
+        raise ValueError(Problem(name, "at least one sample", "an empty batch"))
     return int((offsets[1:] - offsets[:-1]).max())
 
 
@@ -142,10 +140,8 @@ def _as_float64(value: Any, dtype: torch.dtype, device: torch.device, name: str)
     real = value.real  # of any number
     is_rounded_anyway = dtype.is_floating_point or dtype.is_complex
     if value.imag != 0 or not (is_rounded_anyway or int(float(real)) == real):
-        raise ValueError(
-            f"{name}: on {device} pad_value must be a number that float64 holds, got {value!r}; pad on "
-            "the CPU"
-        )
+        wrong = f"on {device} pad_value must be a number that float64 holds, got {value!r}"
+        raise ValueError(Problem(name, wrong, hint="pad on the CPU"))
     return float(real)
 
 
