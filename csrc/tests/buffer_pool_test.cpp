@@ -1,6 +1,5 @@
 #include "runtime/buffer_pool.h"
 
-#include <dirent.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,10 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <fstream>
 #include <new>
 #include <random>
-#include <string>
 #include <thread>
 #include <vector>
 
@@ -160,20 +157,6 @@ void test_sizes_in_turns() {
   buffers().trim();
 }
 
-#if defined(__linux__)
-bool thread_exists(const std::string& wanted) {
-  bool found = false;
-  DIR* const tasks = opendir("/proc/self/task");
-  while (const dirent* const task = readdir(tasks)) {
-    std::ifstream file(std::string("/proc/self/task/") + task->d_name + "/comm");
-    std::string name;
-    found = found || (std::getline(file, name) && name == wanted);
-  }
-  closedir(tasks);
-  return found;
-}
-#endif
-
 void check_reaper() {
   buffers().set_idle_timeout(30ms);
   for (int round = 0; round < 3; ++round) {
@@ -183,7 +166,7 @@ void check_reaper() {
     CHECK(buffers().stats().idle_bytes == 0);
   }
 #if defined(__linux__)
-  CHECK(eventually([] { return !thread_exists("pinfeed-reaper"); }));
+  CHECK(eventually([] { return threads_named("pinfeed-reaper") == 0; }));
 #endif
   buffers().set_idle_timeout(10s);
 }
@@ -194,9 +177,9 @@ void test_reaper() {
   std::this_thread::sleep_for(100ms);
   CHECK(buffers().stats().idle_buffers == 1);  // it is freed only after 10 s
 #if defined(__linux__)
-  CHECK(eventually([] { return thread_exists("pinfeed-reaper"); }));
+  CHECK(eventually([] { return threads_named("pinfeed-reaper") == 1; }));
   buffers().trim();
-  CHECK(eventually([] { return !thread_exists("pinfeed-reaper"); }));
+  CHECK(eventually([] { return threads_named("pinfeed-reaper") == 0; }));
 #endif
 }
 
@@ -281,7 +264,7 @@ void test_fork_with_live_buffers() {
   buffers().release(buffers().acquire(2 * kMiB));  // idle, and a reaper waits for it
 #if defined(__linux__)
   // A starting thread holds locks of AddressSanitizer, which a child would inherit.
-  CHECK(eventually([] { return thread_exists("pinfeed-reaper"); }));
+  CHECK(eventually([] { return threads_named("pinfeed-reaper") == 1; }));
 #endif
   CHECK(passes_in_fork([&] {
     CHECK(buffers().stats().live_buffers == 1);

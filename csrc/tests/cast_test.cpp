@@ -1,4 +1,4 @@
-// Casts, against values converted one at a time; of strided arrays, against a copy and a cast.
+// Casts, against values converted one at a time.
 #include "kernels/cast.h"
 
 #include <bit>
@@ -14,9 +14,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "dispatch/dispatch.h"
-#include "kernels/strided_copy.h"
 #include "tests/check.h"
+#include "tests/every_isa.h"
 #include "tests/guarded_memory.h"
 #include "tests/rounding.h"
 
@@ -26,9 +25,10 @@ using namespace pinfeed::tests;
 using pinfeed::dispatch::Isa;
 using pinfeed::kernels::kScalarTypes;
 using pinfeed::kernels::scalar_size;
+using pinfeed::kernels::ScalarKind;
 using pinfeed::kernels::ScalarType;
-using pinfeed::kernels::StridedCopy;
 using pinfeed::kernels::takes_scale;
+using pinfeed::kernels::traits_of;
 using Bytes = std::vector<std::byte>;
 using Random = std::mt19937_64;
 
@@ -67,93 +67,53 @@ Number integer_number(Integer value) {
 
 Number real_number(double real, double imaginary = 0) { return {false, false, 0, real, imaginary}; }
 
-Number number(ScalarType type, const std::byte* from) {
-  switch (type) {
-    case ScalarType::boolean:
-      return integer_number<std::uint8_t>(read<std::uint8_t>(from) != 0);
-    case ScalarType::uint8:
-      return integer_number(read<std::uint8_t>(from));
-    case ScalarType::int8:
-      return integer_number(read<std::int8_t>(from));
-    case ScalarType::uint16:
-      return integer_number(read<std::uint16_t>(from));
-    case ScalarType::int16:
-      return integer_number(read<std::int16_t>(from));
-    case ScalarType::uint32:
-      return integer_number(read<std::uint32_t>(from));
-    case ScalarType::int32:
-      return integer_number(read<std::int32_t>(from));
-    case ScalarType::uint64:
-      return integer_number(read<std::uint64_t>(from));
-    case ScalarType::int64:
-      return integer_number(read<std::int64_t>(from));
-    case ScalarType::float16:
-      return real_number(float16_value(read<std::uint16_t>(from)));
-    case ScalarType::bfloat16:
-      return real_number(
-          std::bit_cast<float>(static_cast<std::uint32_t>(read<std::uint16_t>(from)) << 16));
-    case ScalarType::float32:
-      return real_number(read<float>(from));
-    case ScalarType::float64:
-      return real_number(read<double>(from));
-    case ScalarType::complex64:
-      return real_number(read<float>(from), read<float>(from + 4));
-    case ScalarType::complex128:
-      return real_number(read<double>(from), read<double>(from + 8));
-  }
-  throw std::logic_error("no such type");
-}
-
-Bytes expected_bytes(const Number& value, ScalarType type) {
-  Bytes bytes;
-  switch (type) {
-    case ScalarType::boolean:
-      append(bytes, static_cast<std::uint8_t>(value.integer));
-      break;
-    case ScalarType::uint8:
-    case ScalarType::int8:
-      append(bytes, static_cast<std::uint8_t>(value.integer));
-      break;
-    case ScalarType::uint16:
-    case ScalarType::int16:
-      append(bytes, static_cast<std::uint16_t>(value.integer));
-      break;
-    case ScalarType::uint32:
-    case ScalarType::int32:
-      append(bytes, static_cast<std::uint32_t>(value.integer));
-      break;
-    case ScalarType::uint64:
-    case ScalarType::int64:
-      append(bytes, value.integer);
-      break;
-    case ScalarType::float16:
-      append(bytes, float16_bits(value.as<float>()));
-      break;
-    case ScalarType::bfloat16:
-      append(bytes, bfloat16_bits(value.as<float>()));
-      break;
-    case ScalarType::float32:
-      append(bytes, value.as<float>());
-      break;
-    case ScalarType::float64:
-      append(bytes, value.as<double>());
-      break;
-    case ScalarType::complex64:
-      append(bytes, value.as<float>());
-      append(bytes, static_cast<float>(value.imaginary));
-      break;
-    case ScalarType::complex128:
-      append(bytes, value.as<double>());
-      append(bytes, value.imaginary);
-      break;
-  }
-  return bytes;
-}
-
 // 0: bool, 1: integer, 2: real, 3: complex.
 int rank(ScalarType type) {
   return (type >= ScalarType::uint8) + (type >= ScalarType::float16) +
          (type >= ScalarType::complex64);
+}
+
+// Machines are little-endian.
+Number number(ScalarType type, const std::byte* from) {
+  const std::size_t size = scalar_size(type);
+  if (rank(type) < 2) {
+    std::uint64_t integer = 0;
+    std::memcpy(&integer, from, size);
+    if (type == ScalarType::boolean) return integer_number<std::uint8_t>(integer != 0);
+    const std::size_t unused = 64 - 8 * size;
+    integer <<= unused;
+    if (traits_of(type).kind == ScalarKind::unsigned_int) return integer_number(integer >> unused);
+    return integer_number(static_cast<std::int64_t>(integer) >> unused);
+  }
+  if (type == ScalarType::float16) return real_number(float16_value(read<std::uint16_t>(from)));
+  if (type == ScalarType::bfloat16) {
+    return real_number(std::bit_cast<float>(std::uint32_t{read<std::uint16_t>(from)} << 16));
+  }
+  const std::size_t parts = rank(type) == 3 ? 2 : 1;
+  const auto part = [&](const std::byte* at) {
+    return size / parts == 4 ? static_cast<double>(read<float>(at)) : read<double>(at);
+  };
+  return real_number(part(from), parts == 2 ? part(from + size / 2) : 0);
+}
+
+Bytes expected_bytes(const Number& value, ScalarType type) {
+  Bytes bytes;
+  if (rank(type) < 2) {
+    append(bytes, value.integer);
+    bytes.resize(scalar_size(type));
+  } else if (type == ScalarType::float16) {
+    append(bytes, float16_bits(value.as<float>()));
+  } else if (type == ScalarType::bfloat16) {
+    append(bytes, bfloat16_bits(value.as<float>()));
+  } else {
+    const bool is_complex = rank(type) == 3;
+    const auto append_parts = [&]<class Float>(Float) {
+      append(bytes, value.as<Float>());
+      if (is_complex) append(bytes, static_cast<Float>(value.imaginary));
+    };
+    scalar_size(type) == (is_complex ? 8 : 4) ? append_parts(float{}) : append_parts(double{});
+  }
+  return bytes;
 }
 
 template <class Visit>
@@ -294,68 +254,10 @@ void test_refusals(const Isa& isa) {
   }
 }
 
-struct Layout {
-  std::vector<std::int64_t> shape;
-  std::vector<std::int64_t> strides;  // bytes
-};
-
-void check_strided(const Isa& isa, const GuardedBytes& memory, ScalarType from, ScalarType to,
-                   const Layout& layout, Random& random) {
-  std::ptrdiff_t lowest = 0, highest = static_cast<std::ptrdiff_t>(scalar_size(from)) - 1;
-  std::size_t count = 1;
-  for (std::size_t i = 0; i < layout.shape.size(); ++i) {
-    const std::ptrdiff_t last = (layout.shape[i] - 1) * layout.strides[i];
-    (last < 0 ? lowest : highest) += last;
-    count *= static_cast<std::size_t>(layout.shape[i]);
-  }
-  const void* const source = memory.place(lowest, highest, random);
-  const auto& runs = *isa.permute;
-  Bytes contiguous(count * scalar_size(from)), expected(count * scalar_size(to));
-  StridedCopy(layout.shape.size(), layout.shape.data(), layout.strides.data(), scalar_size(from))
-      .run(runs, source, contiguous.data(), false);
-  isa.casts->find(from, to, 0.25f)(contiguous.data(), count, expected.data());
-
-  const StridedCopy cast(layout.shape.size(), layout.shape.data(), layout.strides.data(),
-                         scalar_size(from), isa.casts->find(from, to, 0.25f), scalar_size(to));
-  for (const bool streaming : {false, true}) {
-    MarkedOutput out(expected.size(), random() % 64);
-    cast.run(runs, source, out.data(), streaming);
-    if (!out.equals(expected)) throw std::runtime_error("strided: " + describe(from, to));
-  }
-}
-
-void test_strided(const Isa& isa) {
-  const GuardedBytes memory(std::size_t{4} << 20);
-  Random random(3);
-  for_each_cast([&](ScalarType from, ScalarType to) {
-    const auto size = static_cast<std::int64_t>(scalar_size(from));
-    const Layout layouts[] = {
-        {{}, {}},
-        {{5000}, {size}},
-        {{5000}, {-size}},
-        {{700}, {3 * size + 1}},
-        {{3, 1700}, {size, 3 * size}},                     // pixels to planes
-        {{1700, 3}, {size, 1700 * size}},                  // and back
-        {{2, 70, 31}, {31 * 70 * size, size, 70 * size}},  // transposed
-        {{45, 600}, {size, 45 * size}},                    // in parts of both axes
-        {{20, 9, 5}, {13 * 5 * size, 5 * size, size}},     // cropped
-        {{9, 20, 2, 3}, {-40 * size, 2 * size, 0, -7}},    // reversed and broadcast
-    };
-    for (const Layout& layout : layouts) check_strided(isa, memory, from, to, layout, random);
-  });
-}
-
 }  // namespace
 
 void cast_tests() {
-  for (const Isa& isa : pinfeed::dispatch::compiled_isas()) {
-    const auto run_test = [&](const char* what, void (*test)(const Isa&)) {
-      const std::string name = "casts on " + std::string(isa.name) + ": " + what;
-      run_if(isa.supported(), "this CPU can't", name.c_str(), [&] { test(isa); });
-    };
-    run_test("interesting and random values", test_values);
-    run_test("any number of items", test_counts);
-    run_test("what torch refuses", test_refusals);
-    run_test("strides", test_strided);
-  }
+  run_on_isas("casts: interesting and random values", test_values);
+  run_on_isas("casts: any number of items", test_counts);
+  run_on_isas("casts: refused types", test_refusals);
 }

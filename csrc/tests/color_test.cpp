@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "dispatch/dispatch.h"
 #include "kernels/resize.h"
 #include "tests/check.h"
+#include "tests/every_isa.h"
 #include "tests/guarded_memory.h"
 
 namespace {
@@ -79,10 +79,6 @@ void test_saturate(const Isa& isa) {
 }  // namespace
 
 void color_tests() {
-  for (const Isa& isa : pinfeed::dispatch::compiled_isas()) {
-    const std::string on = " on " + std::string(isa.name), why = "this CPU does not have it";
-    run_if(isa.supported(), why.c_str(), ("sum of gray pixels" + on).c_str(),
-           [&] { test_gray_sum(isa); });
-    run_if(isa.supported(), why.c_str(), ("saturation" + on).c_str(), [&] { test_saturate(isa); });
-  }
+  run_on_isas("sum of gray pixels", test_gray_sum);
+  run_on_isas("saturation", test_saturate);
 }

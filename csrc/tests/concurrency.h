@@ -5,6 +5,10 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <string>
 #include <thread>
 
 #include "tests/check.h"
@@ -37,6 +41,19 @@ bool passes_in_fork(Child&& child) {
   return pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) &&
          WEXITSTATUS(status) == 0;
 }
+
+#if defined(__linux__)
+// The number of this process's threads whose names begin so.
+inline std::size_t threads_named(const std::string& prefix) {
+  std::size_t count = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::ifstream file(task.path() / "comm");  // the thread may have ended
+    count += std::getline(file, name) && name.starts_with(prefix);
+  }
+  return count;
+}
+#endif
 
 // For run_if(): ThreadSanitizer kills a child that starts threads if its parent had some.
 inline constexpr bool kCanFork = !PINFEED_UNDER_TSAN;

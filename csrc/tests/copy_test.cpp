@@ -10,25 +10,22 @@
 #include <string>
 #include <vector>
 
-#include "dispatch/dispatch.h"
 #include "kernels/gather.h"
 #include "kernels/strided_copy.h"
 #include "tests/check.h"
+#include "tests/every_isa.h"
 #include "tests/guarded_memory.h"
+#include "tests/sample_case.h"
 
 namespace {
 
 using namespace pinfeed::tests;
+using pinfeed::kernels::Cast;
 using pinfeed::kernels::copy_bytes;
 using pinfeed::kernels::gather_rows;
+using pinfeed::kernels::kScalarTypes;
 using pinfeed::kernels::stores_done;
 using pinfeed::kernels::StridedCopy;
-using Random = std::mt19937_64;
-
-const GuardedBytes& source_memory() {
-  static const GuardedBytes memory(std::size_t{1} << 20);
-  return memory;
-}
 
 const std::uint8_t* place_bytes(std::size_t bytes, Random& random) {
   return source_memory().place(0, static_cast<std::ptrdiff_t>(std::max<std::size_t>(bytes, 1)) - 1,
@@ -102,123 +99,65 @@ void test_gather_rows() {
   }
 }
 
-// An array of any strides and its contiguous copy, which grows axis by axis.
-struct Strided {
-  std::size_t item_size;
-  std::vector<std::int64_t> shape;
-  std::vector<std::int64_t> strides;  // bytes
-
-  std::size_t bytes() const {
-    std::size_t total = item_size;
-    for (const std::int64_t size : shape) total *= static_cast<std::size_t>(size);
-    return total;
-  }
-
-  void append(const std::uint8_t* from, std::size_t axis, std::vector<std::byte>& to) const {
-    if (axis == shape.size()) {
-      for (std::size_t i = 0; i < item_size; ++i) to.push_back(std::byte{from[i]});
-      return;
-    }
-    for (std::int64_t i = 0; i < shape[axis]; ++i) append(from + i * strides[axis], axis + 1, to);
-  }
-
-  std::string describe() const {
-    std::string text = "items of " + std::to_string(item_size) + " bytes, axes (size, stride):";
-    for (std::size_t i = 0; i < shape.size(); ++i) {
-      text += " (" + std::to_string(shape[i]) + ", " + std::to_string(strides[i]) + ")";
-    }
-    return text;
-  }
-};
-
-const std::uint8_t* place_strided(const Strided& array, Random& random) {
-  if (array.bytes() == 0) return source_memory().end();  // must not be read
-  std::ptrdiff_t lowest = 0, highest = static_cast<std::ptrdiff_t>(array.item_size) - 1;
-  for (std::size_t i = 0; i < array.shape.size(); ++i) {
-    const std::ptrdiff_t last = (array.shape[i] - 1) * array.strides[i];
-    (last < 0 ? lowest : highest) += last;
-  }
-  return source_memory().place(lowest, highest, random);
-}
-
-void check_strided_on(const pinfeed::kernels::PermuteRuns& runs, const Strided& array,
-                      Random& random) {
-  const std::uint8_t* const source = place_strided(array, random);
-  std::vector<std::byte> all;
-  array.append(source, 0, all);
-
-  MarkedOutput out(all.size(), random() % 64);
+// Copies an array, cast if its type is another, in ranges of rows.
+void check_strided(const Isa& isa, const SampleCase& array, ScalarType to, Random& random) {
+  Bytes expected;
+  if (product(array.shape) > 0) append_items(isa, array, 0, array.data, to, expected);
+  const auto cast = array.type == to ? Cast{} : isa.casts->find(array.type, to);
   const StridedCopy copy(array.shape.size(), array.shape.data(), array.strides.data(),
-                         array.item_size);
-  const std::size_t rows = copy.rows();
-  if (rows * copy.row_bytes() != all.size()) {
-    throw std::runtime_error("rows do not add up: " + array.describe());
-  }
-  const std::size_t begin = random() % (rows + 1), end = begin + random() % (rows + 1 - begin);
-  std::vector<std::byte> part(all.size(), MarkedOutput::kMark);
-  std::copy(all.begin() + static_cast<std::ptrdiff_t>(begin * copy.row_bytes()),
-            all.begin() + static_cast<std::ptrdiff_t>(end * copy.row_bytes()),
-            part.begin() + static_cast<std::ptrdiff_t>(begin * copy.row_bytes()));
-  copy.run(runs, source, out.data(), begin, end, random() % 2 == 0);
-  if (!out.equals(part)) throw std::runtime_error("a range of rows: " + array.describe());
-  copy.run(runs, source, out.data(), end, rows, random() % 2 == 0);
-  copy.run(runs, source, out.data(), 0, begin, random() % 2 == 0);
-  if (!out.equals(all)) throw std::runtime_error("all rows: " + array.describe());
-}
-
-void check_strided(const Strided& array, Random& random) {
-  for (const pinfeed::dispatch::Isa& isa : pinfeed::dispatch::compiled_isas()) {
-    if (isa.supported()) check_strided_on(*isa.permute, array, random);
+                         scalar_size(array.type), cast, scalar_size(to));
+  std::vector<std::size_t> offsets;
+  for (std::size_t row = 0; row <= copy.rows(); ++row) offsets.push_back(row * copy.row_bytes());
+  const auto write = [&](std::byte* out, std::size_t begin, std::size_t end) {
+    copy.run(*isa.permute, array.data, out, begin, end, random() % 2 == 0);
+  };
+  if (offsets.back() != expected.size() || !writes_rows(expected, offsets, random, write)) {
+    throw std::runtime_error(array.describe() + " to type " + std::to_string(static_cast<int>(to)));
   }
 }
 
-// Strides of a contiguous array whose axes are in a random order in memory, some of them reversed,
-// broadcast or with a gap; or any strides at all, not even multiples of the item.
-std::vector<std::int64_t> random_strides(const Strided& array, Random& random) {
-  const std::size_t axes = array.shape.size();
-  std::vector<std::int64_t> strides(axes);
-  if (random() % 5 == 0) {
-    for (std::int64_t& stride : strides) stride = static_cast<std::int64_t>(random() % 601) - 300;
-    return strides;
-  }
-  std::vector<std::size_t> order(axes);
-  for (std::size_t i = 0; i < axes; ++i) order[i] = i;
-  if (random() % 3 != 0) std::shuffle(order.begin(), order.end(), random);
-  auto step = static_cast<std::int64_t>(array.item_size);
-  for (auto axis = order.rbegin(); axis != order.rend(); ++axis) {
-    const std::uint64_t kind = random() % 10;
-    strides[*axis] = kind == 0 ? 0 : kind == 1 ? -step : step;
-    step *= std::max<std::int64_t>(array.shape[*axis], 1) + (kind == 2 ? 1 : 0);
-  }
-  return strides;
-}
-
-void test_strided_copy() {
+void test_strided_copy(const Isa& isa) {
   Random random(3);
   constexpr std::int64_t sizes[] = {0, 1, 1, 2, 2, 3, 3, 4, 5, 7, 16, 33, 65};
   for (int repeat = 0; repeat < 6000; ++repeat) {
-    Strided array{std::size_t{1} << random() % 5, {}, {}};
+    Shape shape;
     for (std::size_t axis = random() % 6; axis > 0; --axis) {
       const std::int64_t size = sizes[random() % std::size(sizes)];
-      array.shape.push_back(array.bytes() * static_cast<std::size_t>(size) > 20000 ? 2 : size);
+      shape.push_back(product(shape) * static_cast<std::size_t>(size) > 3000 ? 2 : size);
     }
-    array.strides = random_strides(array, random);
-    check_strided(array, random);
+    const ScalarType to = random_type(random);
+    check_strided(isa, random_sample(to, shape, random), to, random);
   }
 }
 
-// Long enough to be cut into the ranges and squares of a transpose.
-void test_large_transposes() {
+// Long enough to be cut into the ranges and squares of a transpose, and into tiles of a cast.
+void test_large_arrays(const Isa& isa) {
   Random random(4);
-  for (const std::size_t item_size : {1, 2, 4, 8, 16}) {
-    const auto item = static_cast<std::int64_t>(item_size);
-    for (const std::int64_t channels : {1, 2, 2, 3, 3, 4, 4, 5, 31, 32, 33}) {
+  for (std::size_t number = 0; number < 6 * kScalarTypes; ++number) {
+    const auto to = static_cast<ScalarType>(number % kScalarTypes);
+    const ScalarType from = random_sample(to, {}, random).type;
+    const auto item = static_cast<std::int64_t>(scalar_size(from));
+    std::vector<std::pair<Shape, Shape>> layouts = {
+        {{5000}, {item}},
+        {{5000}, {-item}},
+        {{700}, {3 * item + 1}},
+        {{2, 70, 31}, {31 * 70 * item, item, 70 * item}},  // transposed
+        {{45, 600}, {item, 45 * item}},                    // in parts of both axes
+        {{20, 9, 5}, {13 * 5 * item, 5 * item, item}},     // cropped
+        {{9, 20, 2, 3}, {-40 * item, 2 * item, 0, -7}}};   // reversed and broadcast
+    for (const std::int64_t channels : {1, 2, 3, 4, 5, 31, 32, 33}) {
       // Planes with the same alignment to cache lines, and with different ones.
       const std::int64_t pixels = random() % 2 == 0 ? 1100 : 1088;
-      check_strided({item_size, {channels, pixels}, {item, item * channels}}, random);
-      check_strided({item_size, {pixels, channels}, {item, item * pixels}}, random);
-      check_strided({item_size, {channels, pixels}, {item, -item * channels}}, random);
-      check_strided({item_size, {2, pixels / 4, channels}, {item * 8, item * 8, item}}, random);
+      layouts.push_back({{channels, pixels}, {item, item * channels}});
+      layouts.push_back({{pixels, channels}, {item, item * pixels}});
+      layouts.push_back({{channels, pixels}, {item, -item * channels}});
+      layouts.push_back({{2, pixels / 4, channels}, {item * 8, item * 8, item}});
+    }
+    for (const auto& [shape, strides] : layouts) {
+      SampleCase array{from, shape, strides};
+      array.data = reinterpret_cast<const std::byte*>(
+          source_memory().place(shape, strides, scalar_size(from), random));
+      check_strided(isa, array, to, random);
     }
   }
 }
@@ -229,6 +168,6 @@ void copy_tests() {
   run("copy_bytes", test_copy_bytes);
   run("copy_bytes with 4K aliasing", test_4k_aliasing);
   run("gather_rows", test_gather_rows);
-  run("StridedCopy of random arrays", test_strided_copy);
-  run("StridedCopy of large transposes", test_large_transposes);
+  run_on_isas("StridedCopy of random arrays", test_strided_copy);
+  run_on_isas("StridedCopy of large arrays", test_large_arrays);
 }

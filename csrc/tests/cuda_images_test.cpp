@@ -76,28 +76,17 @@ ImageCase image_case(const char* what, std::size_t height, std::size_t width, st
 std::string_view check(DeviceCase test, std::size_t count, Random& random) {
   ImageCase& image = test.image;
   const Source& source = test.source;
-  std::ptrdiff_t lowest = 0, highest = 0;
-  const auto extend = [&](std::size_t items, std::ptrdiff_t stride) {
-    const std::ptrdiff_t last = (static_cast<std::ptrdiff_t>(items) - 1) * stride;
-    (last < 0 ? lowest : highest) += last;
-  };
-  const bool empty = count * image.height * image.width * image.channels == 0;
-  if (!empty) {
-    extend(count, source.image_stride);
-    extend(image.height, source.strides.row);
-    extend(image.width, source.strides.column);
-    extend(image.channels, source.strides.channel);
-  }
-  const std::size_t spare = test.alignment - 1;  // to find a multiple of it in
-  const std::uint8_t* images =
-      source_memory().place(lowest, highest + static_cast<std::ptrdiff_t>(spare), random);
+  const auto [_, row, column, channel] = source.strides;
+  const std::int64_t shape[] = {
+      static_cast<std::int64_t>(count), static_cast<std::int64_t>(image.height),
+      static_cast<std::int64_t>(image.width), static_cast<std::int64_t>(image.channels)};
+  const std::int64_t strides[] = {source.image_stride, row, column, channel};
+  // With bytes to spare, to find a multiple of the alignment in.
+  const std::uint8_t* images = source_memory().place(shape, strides, test.alignment, random);
   images += -reinterpret_cast<std::uintptr_t>(images) % test.alignment;
-  if (empty) images = nullptr;
-
   for (std::size_t i = 0; i < count; ++i) {
     image.sources.push_back(
-        {empty ? nullptr : images + static_cast<std::ptrdiff_t>(i) * source.image_stride,
-         source.strides.row, source.strides.column, source.strides.channel});
+        {images + static_cast<std::ptrdiff_t>(i) * source.image_stride, row, column, channel});
   }
 
   std::vector<float> scale(image.channels), bias(image.channels);
@@ -112,13 +101,13 @@ std::string_view check(DeviceCase test, std::size_t count, Random& random) {
   ImageTensor batch;
   batch.images = images;
   batch.image_stride = source.image_stride;
-  batch.row_stride = source.strides.row;
-  batch.column_stride = source.strides.column;
-  batch.channel_stride = source.strides.channel;
-  batch.count = static_cast<std::int64_t>(count);
-  batch.height = static_cast<std::int64_t>(image.height);
-  batch.width = static_cast<std::int64_t>(image.width);
-  batch.channels = static_cast<std::int64_t>(image.channels);
+  batch.row_stride = row;
+  batch.column_stride = column;
+  batch.channel_stride = channel;
+  batch.count = shape[0];
+  batch.height = shape[1];
+  batch.width = shape[2];
+  batch.channels = shape[3];
   if (image.type != PixelType::uint8) batch.scale = scale.data(), batch.bias = bias.data();
   batch.out = out.data();
   batch.layout = image.layout;

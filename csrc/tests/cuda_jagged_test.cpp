@@ -63,8 +63,8 @@ void put_row(const JaggedShape& shape, const std::uint8_t* from, std::byte* to) 
 
 const std::uint8_t* place_bytes(std::int64_t bytes, Random& random) {
   if (bytes == 0) return nullptr;
-  const std::uint8_t* place = sample_memory().place(0, bytes - 1, random);
-  if (random() % 2 == 0 && place - sample_memory().begin() >= 16) {
+  const std::uint8_t* place = source_memory().place(0, bytes - 1, random);
+  if (random() % 2 == 0 && place - source_memory().begin() >= 16) {
     place -= reinterpret_cast<std::uintptr_t>(place) % 16;
   }
   return place;

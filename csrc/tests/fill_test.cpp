@@ -14,6 +14,7 @@
 #include "kernels/copy.h"
 #include "tests/check.h"
 #include "tests/guarded_memory.h"
+#include "tests/sample_case.h"
 
 namespace {
 
@@ -22,14 +23,6 @@ using pinfeed::kernels::Fill;
 using pinfeed::kernels::kLine;
 using pinfeed::kernels::repeat_line;
 using pinfeed::kernels::stores_done;
-using Bytes = std::vector<std::byte>;
-using Random = std::mt19937_64;
-
-Bytes repeated(const Bytes& item, std::size_t count) {
-  Bytes all;
-  for (std::size_t i = 0; i < count; ++i) all.insert(all.end(), item.begin(), item.end());
-  return all;
-}
 
 void check_fill(const Fill& fill, const Bytes& item, std::size_t count, std::size_t misalignment) {
   const Bytes expected = repeated(item, count);
@@ -75,15 +68,6 @@ void test_every_misalignment() {
   }
 }
 
-void test_random_fills() {
-  Random random(2);
-  for (int repeat = 0; repeat < 3000; ++repeat) {
-    Bytes item(std::size_t{1} << random() % 5);
-    for (std::byte& byte : item) byte = static_cast<std::byte>(random() & 0xff);
-    check_fill(Fill(item.data(), item.size()), item, random() % 600, random() % kLine);
-  }
-}
-
 // A fill keeps its own item, reads no byte beyond the given one, and can be copied.
 void test_items() {
   const GuardedBytes memory(1);
@@ -104,18 +88,11 @@ void test_items() {
 }
 
 void test_default_fill() {
-  const Fill fill;
-  CHECK(fill.item_size() == 1);
-  for (const std::size_t count : item_counts(1))
-    check_fill(fill, {std::byte{0}}, count, count % 64);
-}
-
-void test_nothing() {
-  const std::uint64_t item = 1;
-  for (const bool streaming : {false, true}) {
-    Fill().write(nullptr, 0, streaming);
-    Fill(&item, sizeof(item)).write(nullptr, 0, streaming);
+  CHECK(Fill().item_size() == 1);
+  for (const std::size_t count : item_counts(1)) {
+    check_fill(Fill(), {std::byte{0}}, count, count % 64);
   }
+  for (const bool streaming : {false, true}) Fill().write(nullptr, 0, streaming);
 }
 
 void test_repeat_line() {
@@ -138,9 +115,7 @@ void test_repeat_line() {
 
 void fill_tests() {
   run("Fill at every misalignment", test_every_misalignment);
-  run("Fill of random items", test_random_fills);
   run("Fill's item", test_items);
   run("Fill by default", test_default_fill);
-  run("Fill of nothing", test_nothing);
   run("repeat_line", test_repeat_line);
 }

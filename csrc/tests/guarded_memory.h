@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <new>
 #include <random>
+#include <span>
 #include <vector>
 
 namespace pinfeed::tests {
@@ -48,12 +48,31 @@ class GuardedBytes {
     return begin_ - lowest + (where == 0 ? spare : where == 1 ? 0 : random() % (spare + 1));
   }
 
+  // The same for the first item of an array with strides in bytes. Without items, it is at the end.
+  template <class Random>
+  std::uint8_t* place(std::span<const std::int64_t> shape, std::span<const std::int64_t> strides,
+                      std::size_t item_size, Random& random) const {
+    std::ptrdiff_t lowest = 0, highest = static_cast<std::ptrdiff_t>(item_size) - 1;
+    for (std::size_t axis = 0; axis < shape.size(); ++axis) {
+      if (shape[axis] == 0) return end();
+      const std::ptrdiff_t last = (shape[axis] - 1) * strides[axis];
+      (last < 0 ? lowest : highest) += last;
+    }
+    return place(lowest, highest, random);
+  }
+
  private:
   std::uint8_t* mapping_;
   std::uint8_t* begin_;
   std::size_t mapped_;
   std::size_t size_;
 };
+
+// Memory for the sources of all tests.
+inline const GuardedBytes& source_memory() {
+  static const GuardedBytes memory(std::size_t{4} << 20);
+  return memory;
+}
 
 // An output `misalignment` bytes after the beginning of a cache line, filled with a pattern, like
 // the bytes around it, so that stray writes show.

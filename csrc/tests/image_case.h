@@ -285,29 +285,15 @@ inline std::vector<Strides> all_strides(std::size_t height, std::size_t width,
           {"one value for all", 0, 0, 0}};
 }
 
-// Memory for sources, whose ends must not be crossed.
-inline const GuardedBytes& source_memory() {
-  static const GuardedBytes memory(std::size_t{1} << 20);
-  return memory;
-}
-
 inline ImageSource place_source(ImageSize size, std::size_t channels, const Strides& strides,
                                 Random& random, ScalarType type = ScalarType::uint8) {
-  const auto item = static_cast<std::ptrdiff_t>(scalar_size(type));
-  std::ptrdiff_t lowest = 0, highest = item - 1;
-  const auto extend = [&](std::size_t items, std::ptrdiff_t stride) {
-    const std::ptrdiff_t last = (static_cast<std::ptrdiff_t>(items) - 1) * stride * item;
-    (last < 0 ? lowest : highest) += last;
-  };
-  extend(size.height, strides.row);
-  extend(size.width, strides.column);
-  extend(channels, strides.channel);
-  return {source_memory().place(lowest, highest, random), strides.row * item, strides.column * item,
-          strides.channel * item};
-}
-
-inline ImageSource place_source(const ImageCase& test, const Strides& strides, Random& random) {
-  return place_source(ImageSize{test.height, test.width}, test.channels, strides, random);
+  const auto item = static_cast<std::int64_t>(scalar_size(type));
+  const std::int64_t shape[] = {static_cast<std::int64_t>(size.height),
+                                static_cast<std::int64_t>(size.width),
+                                static_cast<std::int64_t>(channels)};
+  const std::int64_t bytes[] = {strides.row * item, strides.column * item, strides.channel * item};
+  return {source_memory().place(shape, bytes, scalar_size(type), random), bytes[0], bytes[1],
+          bytes[2]};
 }
 
 }  // namespace pinfeed::tests

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "dispatch/dispatch.h"
 #include "tests/check.h"
+#include "tests/every_isa.h"
 #include "tests/guarded_memory.h"
 #include "tests/sample_case.h"
 
@@ -46,24 +46,6 @@ struct PackCase {
     return text;
   }
 };
-
-// Adds all items of a sample from an axis on to a batch.
-void append_items(const Isa& isa, const SampleCase& sample, std::size_t axis, const std::byte* from,
-                  ScalarType to, Bytes& out) {
-  if (axis == sample.shape.size()) {
-    out.resize(out.size() + scalar_size(to));
-    return write_item(isa, sample.type, from, to, &out[out.size() - scalar_size(to)]);
-  }
-  for (std::int64_t i = 0; i < sample.shape[axis]; ++i) {
-    append_items(isa, sample, axis + 1, from + i * sample.strides[axis], to, out);
-  }
-}
-
-Bytes repeated(const Bytes& item, std::size_t items) {
-  Bytes bytes;
-  for (std::size_t i = 0; i < items; ++i) bytes.insert(bytes.end(), item.begin(), item.end());
-  return bytes;
-}
 
 void check_pack(const Isa& isa, const PackCase& test, Random& random) {
   const std::size_t row_items = product(test.row_shape), item_size = scalar_size(test.type);
@@ -188,14 +170,8 @@ void test_marks() {
 }  // namespace
 
 void pack_tests() {
-  for (const Isa& isa : pinfeed::dispatch::compiled_isas()) {
-    const auto run_isa = [&](const char* name, void (*test)(const Isa&)) {
-      const std::string full = "pack_samples on " + std::string(isa.name) + ": " + name;
-      run_if(isa.supported(), "this CPU does not have it", full.c_str(), [&] { test(isa); });
-    };
-    run_isa("random batches", test_random_batches);
-    run_isa("every length", test_every_length);
-    run_isa("long samples", test_long_samples);
-  }
+  run_on_isas("pack_samples: random batches", test_random_batches);
+  run_on_isas("pack_samples: every length", test_every_length);
+  run_on_isas("pack_samples: long samples", test_long_samples);
   run("positions and ids of documents and tails", test_marks);
 }

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "dispatch/dispatch.h"
 #include "tests/check.h"
+#include "tests/every_isa.h"
 #include "tests/guarded_memory.h"
 #include "tests/sample_case.h"
 
@@ -231,14 +231,8 @@ void test_block_axis() {
 
 void pad_tests() {
   run("block_axis", test_block_axis);
-  for (const Isa& isa : pinfeed::dispatch::compiled_isas()) {
-    const auto run_isa = [&](const char* name, void (*test)(const Isa&)) {
-      const std::string full = "padding on " + std::string(isa.name) + ": " + name;
-      run_if(isa.supported(), "this CPU does not have it", full.c_str(), [&] { test(isa); });
-    };
-    run_isa("random batches", test_random_batches);
-    run_isa("every length", test_every_length);
-    run_isa("long samples", test_long_samples);
-    run_isa("all or nothing", test_all_or_nothing);
-  }
+  run_on_isas("padding: random batches", test_random_batches);
+  run_on_isas("padding: every length", test_every_length);
+  run_on_isas("padding: long samples", test_long_samples);
+  run_on_isas("padding: all or nothing", test_all_or_nothing);
 }

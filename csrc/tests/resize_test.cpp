@@ -12,8 +12,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "dispatch/dispatch.h"
-#include "tests/check.h"
+#include "tests/every_isa.h"
 #include "tests/image_case.h"
 
 namespace {
@@ -187,9 +186,4 @@ void test_resizes(const Isa& isa) {
 
 }  // namespace
 
-void resize_tests() {
-  for (const Isa& isa : pinfeed::dispatch::compiled_isas()) {
-    const std::string name = "resized images on " + std::string(isa.name);
-    run_if(isa.supported(), "this CPU does not have it", name.c_str(), [&] { test_resizes(isa); });
-  }
-}
+void resize_tests() { run_on_isas("resized images", test_resizes); }

@@ -1,7 +1,6 @@
 // Rows of files: read, mapped, requested ahead, by many threads, across forks.
 #include "runtime/row_files.h"
 
-#include <dirent.h>
 #include <unistd.h>
 
 #include <array>
@@ -132,23 +131,6 @@ void test_fork() {
 }
 
 #if defined(__linux__)
-std::size_t reader_threads() {
-  std::size_t count = 0;
-  DIR* const tasks = opendir("/proc/self/task");
-  while (const dirent* const task = readdir(tasks)) {
-    char name[32] = "";
-    const int fd =
-        open(("/proc/self/task/" + std::string(task->d_name) + "/comm").c_str(), O_RDONLY);
-    if (fd < 0) continue;
-    if (read(fd, name, sizeof name - 1) > 0 && std::string(name).starts_with("pinfeed-read")) {
-      ++count;
-    }
-    close(fd);
-  }
-  closedir(tasks);
-  return count;
-}
-
 void test_readers_end() {
   pinfeed::runtime::set_reader_idle_timeout(50ms);
   for (int round = 0; round < 3; ++round) {
@@ -157,7 +139,7 @@ void test_readers_end() {
       ++met;
       CHECK(eventually([&] { return met == 8; }));
     });
-    CHECK(eventually([] { return reader_threads() == 0; }));
+    CHECK(eventually([] { return threads_named("pinfeed-read") == 0; }));
   }
   pinfeed::runtime::set_reader_idle_timeout(10s);
 }

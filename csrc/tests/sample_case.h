@@ -73,10 +73,22 @@ inline void write_item(const Isa& isa, ScalarType from_type, const std::byte* fr
   }
 }
 
-// Memory for samples, with protected ends.
-inline const GuardedBytes& sample_memory() {
-  static const GuardedBytes memory(std::size_t{4} << 20);
-  return memory;
+// Adds all items of a sample from an axis on to a batch.
+inline void append_items(const Isa& isa, const SampleCase& sample, std::size_t axis,
+                         const std::byte* from, ScalarType to, Bytes& out) {
+  if (axis == sample.shape.size()) {
+    out.resize(out.size() + scalar_size(to));
+    return write_item(isa, sample.type, from, to, &out[out.size() - scalar_size(to)]);
+  }
+  for (std::int64_t i = 0; i < sample.shape[axis]; ++i) {
+    append_items(isa, sample, axis + 1, from + i * sample.strides[axis], to, out);
+  }
+}
+
+inline Bytes repeated(const Bytes& item, std::size_t items) {
+  Bytes bytes;
+  for (std::size_t i = 0; i < items; ++i) bytes.insert(bytes.end(), item.begin(), item.end());
+  return bytes;
 }
 
 inline ScalarType any_type(Random& random) {
@@ -126,17 +138,10 @@ inline SampleCase random_sample(ScalarType to, Shape shape, Random& random) {
     // The stride of an axis of one item is arbitrary.
     if (sample.shape[axis] == 1 && random() % 2 == 0) sample.strides[axis] = 1000003;
   }
-  if (product(sample.shape) == 0) {  // no item that could be read, perhaps no memory
-    const auto* const end = reinterpret_cast<const std::byte*>(sample_memory().end());
-    sample.data = random() % 2 == 0 ? end : nullptr;
-    return sample;
-  }
-  std::ptrdiff_t lowest = 0, highest = static_cast<std::ptrdiff_t>(scalar_size(sample.type)) - 1;
-  for (std::size_t axis = 0; axis < sample.shape.size(); ++axis) {
-    const std::ptrdiff_t last = (sample.shape[axis] - 1) * sample.strides[axis];
-    (last < 0 ? lowest : highest) += last;
-  }
-  sample.data = reinterpret_cast<const std::byte*>(sample_memory().place(lowest, highest, random));
+  sample.data = reinterpret_cast<const std::byte*>(
+      source_memory().place(sample.shape, sample.strides, scalar_size(sample.type), random));
+  // Without an item that could be read there may be no memory.
+  if (product(sample.shape) == 0 && random() % 2 == 0) sample.data = nullptr;
   return sample;
 }
 
