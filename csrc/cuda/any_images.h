@@ -1,5 +1,5 @@
 // Images of any strides, number of channels and alignment. A thread loads each item's byte
-// separately and writes a vector of 16 bytes, where the output is aligned to its items.
+// separately and writes a vector of 16 bytes.
 #pragma once
 
 #include <cstdint>
@@ -27,30 +27,24 @@ struct AnyImages {
   std::int64_t items;
   ChannelTable constants;
 
-  std::int64_t blocks() const { return blocks_of(blocks_of(items + skip(), kItems), kThreads); }
-
-  // The items between a multiple of 16 bytes and the output, which the first vector lacks.
-  PINFEED_BOTH int skip() const {
-    return static_cast<int>(misalignment(out, kVectorBytes)) / kItemBytes<kType>;
-  }
+  std::int64_t blocks() const { return blocks_of(blocks_of(items, kItems), kThreads); }
 
   PINFEED_BOTH void run(std::int64_t block, int thread) const {
-    write_items((block * kThreads + thread) * kItems - skip());
-  }
-
- private:
-  // A vector of items from `first` on, without those beyond either end of the output.
-  PINFEED_BOTH void write_items(std::int64_t first) const {
+    const std::int64_t first = (block * kThreads + thread) * kItems;
     if (first >= items) return;
-    const bool is_whole =
-        first >= 0 && first + kItems <= items && misalignment(out, kItemBytes<kType>) == 0;
-    if (is_whole) return write_vector(first);
-    PINFEED_NO_UNROLL
-    for (int k = 0; k < kItems; ++k) {
-      if (first + k >= 0 && first + k < items) write_item(first + k);
+    const Vector vector = load_items(first);
+    std::uint8_t* const to = out + first * kItemBytes<kType>;
+    if (first + kItems <= items) return store_words<4>(to, vector);
+    // Constant indices, because run-time indices would move the vector to local memory.
+    PINFEED_UNROLL
+    for (int i = 0; i < kVectorBytes; ++i) {
+      if (first * kItemBytes<kType> + i < items * kItemBytes<kType>) {
+        to[i] = static_cast<std::uint8_t>(byte_of(&vector, i));
+      }
     }
   }
 
+ private:
   // Axes of an image of the output, from the outermost to the innermost.
   static constexpr bool kPlanes = kLayout == ImageLayout::chw;
   PINFEED_BOTH const Divider& axis0() const { return kPlanes ? channels : height; }
@@ -84,13 +78,8 @@ struct AnyImages {
     return kType == PixelType::uint8 ? Affine{} : constants.at(position.channel());
   }
 
-  PINFEED_BOTH void write_item(std::int64_t index) const {
-    const Position position = position_of(index);
-    store_item<kType>(out + index * kItemBytes<kType>,
-                      convert_item<kType>(byte_at(position), constants_of(position)));
-  }
-
-  PINFEED_BOTH void write_vector(std::int64_t first) const {
+  // The vector of items from `first` on. Behind the last image, items of the last one repeat.
+  PINFEED_BOTH Vector load_items(std::int64_t first) const {
     Position position = position_of(first);
     std::uint32_t bytes[kItems];
     Affine affine[kItems];
@@ -104,9 +93,9 @@ struct AnyImages {
       position.axis1 = 0;
       if (++position.axis0 < axis0().divisor()) continue;
       position.axis0 = 0;
-      ++position.image;
+      if (first + k + 1 < items) ++position.image;
     }
-    store_words<4>(out + first * kItemBytes<kType>, convert<kType>(bytes, affine));
+    return convert<kType>(bytes, affine);
   }
 };
 

@@ -116,15 +116,13 @@ void visit_any_images(const ImageTensor& batch, Visit&& visit) {
 // Calls visit(work) once, with the work for a batch of this type that has items.
 template <PixelType kType, class Visit>
 void visit_image_work(const ImageTensor& batch, Visit&& visit) {
-  if (misalignment(batch.out, kVectorBytes) == 0) {
-    if (visit_same_order<kType, 1>(batch, visit)) return;
-    if constexpr (kType != PixelType::uint8) {
-      if (visit_same_order<kType, 3>(batch, visit)) return;
-      if (visit_same_order<kType, 4>(batch, visit)) return;
-    }
-    if (visit_pixels_to_planes<kType, 3>(batch, visit)) return;
-    if (visit_pixels_to_planes<kType, 4>(batch, visit)) return;
+  if (visit_same_order<kType, 1>(batch, visit)) return;
+  if constexpr (kType != PixelType::uint8) {
+    if (visit_same_order<kType, 3>(batch, visit)) return;
+    if (visit_same_order<kType, 4>(batch, visit)) return;
   }
+  if (visit_pixels_to_planes<kType, 3>(batch, visit)) return;
+  if (visit_pixels_to_planes<kType, 4>(batch, visit)) return;
   if (batch.layout == ImageLayout::chw) {
     visit_any_images<kType, ImageLayout::chw>(batch, visit);
   } else {

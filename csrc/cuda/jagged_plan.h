@@ -23,14 +23,10 @@ struct CopyWork {
 using PadWork = CopyWork<PaddedRows>;
 using UnpadWork = CopyWork<UnpaddedRows>;
 
-// The largest power of two up to 16 that divides a row and both addresses.
-inline std::int32_t common_unit(std::int64_t row_bytes, const void* from, const void* to) {
+// The largest power of two up to 16 that divides a row and the input's address.
+inline std::int32_t common_unit(std::int64_t row_bytes, const void* from) {
   std::int32_t unit = kVectorBytes;
-  const auto divides = [&](std::int32_t size) {
-    return row_bytes % size == 0 && misalignment(from, static_cast<unsigned>(size)) == 0 &&
-           misalignment(to, static_cast<unsigned>(size)) == 0;
-  };
-  while (!divides(unit)) unit /= 2;
+  while (row_bytes % unit != 0 || misalignment(from, static_cast<unsigned>(unit)) != 0) unit /= 2;
   return unit;
 }
 
@@ -40,7 +36,7 @@ inline PadWork work_of(const kernels::PadJagged& pad) {
                               shape.row_bytes, Divider(shape.row_bytes), Divider(shape.length)},
                      .out = static_cast<std::uint8_t*>(pad.out),
                      .bytes = shape.count * shape.length * shape.row_bytes,
-                     .unit = common_unit(shape.row_bytes, pad.values, pad.out),
+                     .unit = common_unit(shape.row_bytes, pad.values),
                      .fill = FillPattern(shape.fill)}};
 }
 
@@ -50,7 +46,7 @@ inline UnpadWork work_of(const kernels::UnpadToJagged& unpad) {
                               shape.row_bytes, Divider(shape.row_bytes)},
                      .out = static_cast<std::uint8_t*>(unpad.out),
                      .bytes = shape.total * shape.row_bytes,
-                     .unit = common_unit(shape.row_bytes, unpad.padded, unpad.out),
+                     .unit = common_unit(shape.row_bytes, unpad.padded),
                      .fill = FillPattern(shape.fill)}};
 }
 

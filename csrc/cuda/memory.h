@@ -129,22 +129,6 @@ PINFEED_BOTH Vector load_unaligned(const std::uint8_t* from, const std::uint8_t*
   return vector;
 }
 
-// 1 or 2 bytes, to a multiple of their number.
-template <int kBytes>
-PINFEED_BOTH void store_small(std::uint8_t* to, std::uint32_t value) {
-  static_assert(kBytes == 1 || kBytes == 2);
-  if constexpr (kBytes == 1) {
-    *to = static_cast<std::uint8_t>(value);
-  } else {
-#if defined(__CUDA_ARCH__)
-    *reinterpret_cast<unsigned short*>(to) = static_cast<unsigned short>(value);
-#else
-    require_aligned(to, 2);
-    to[0] = static_cast<std::uint8_t>(value), to[1] = static_cast<std::uint8_t>(value >> 8);
-#endif
-  }
-}
-
 // Copies `bytes` bytes: 1, 2, 4, 8 or 16. Both pointers are multiples of it.
 PINFEED_BOTH void copy_aligned(std::uint8_t* to, const std::uint8_t* from, int bytes) {
   if (bytes == 16) return store_words<4>(to, load_words<4>(from));

@@ -115,24 +115,4 @@ PINFEED_BOTH Vector convert(const std::uint32_t* bytes, const Affine* affine) {
   return vector;
 }
 
-// One item.
-template <PixelType kType>
-PINFEED_BOTH std::uint32_t convert_item(std::uint32_t byte, const Affine& affine) {
-  if constexpr (kType == PixelType::uint8) return byte;
-  const float value = multiply_add(byte_value(byte), affine.scale, affine.bias);
-  return kType == PixelType::float32 ? float_bits(value) : round_pair<kType>(value, 0.0f) & 0xffffu;
-}
-
-// Writes one item to any address.
-template <PixelType kType>
-PINFEED_BOTH void store_item(std::uint8_t* to, std::uint32_t item) {
-  if (misalignment(to, kItemBytes<kType>) != 0) {
-    for (int i = 0; i < kItemBytes<kType>; ++i) to[i] = static_cast<std::uint8_t>(item >> (8 * i));
-  } else if constexpr (kItemBytes<kType> == 4) {
-    store_words<1>(to, {{item}});
-  } else {
-    store_small<kItemBytes<kType>>(to, item);
-  }
-}
-
 }  // namespace pinfeed::cuda

@@ -134,11 +134,6 @@ struct FillPattern {
     const int index = static_cast<int>(position & (kVectorBytes - 1));
     return (vector.at[index / 4] >> (8 * (index % 4))) & 0xffu;
   }
-
-  // The vector that begins `bytes` bytes, 0 to 15, before the output.
-  PINFEED_BOTH Vector before(unsigned bytes) const {
-    return middle(vector, vector, (kVectorBytes - bytes) & (kVectorBytes - 1));
-  }
 };
 
 // Writes the whole output, a vector at a time. Rows::find returns the source of its bytes. A vector
@@ -150,35 +145,31 @@ struct RowCopies {
   Rows rows;
   std::uint8_t* out;
   std::int64_t bytes;
-  // A power of two up to 16 that divides the size of a row and the addresses of input and output:
-  // the size of the pieces that are copied.
+  // A power of two up to 16 that divides the size of a row and the address of the input: the size
+  // of the pieces that are copied.
   std::int32_t unit;
   FillPattern fill;
 
-  // The bytes between a multiple of 16 and the output.
-  PINFEED_BOTH int skip() const { return static_cast<int>(misalignment(out, kVectorBytes)); }
-
   // Blocks of kThreads threads, each of which calls write() with its number.
   std::int64_t blocks(int threads) const {
-    return bytes == 0 ? 0
-                      : blocks_of(bytes + skip(), std::int64_t{threads} * kVectors * kVectorBytes);
+    return blocks_of(bytes, std::int64_t{threads} * kVectors * kVectorBytes);
   }
 
   PINFEED_BOTH void write(std::int64_t block, int thread, int threads) const {
     const auto begin_of = [&](int i) {
-      return ((block * kVectors + i) * threads + thread) * kVectorBytes - skip();
+      return ((block * kVectors + i) * threads + thread) * kVectorBytes;
     };
     Vector loaded[kVectors];
     unsigned whole = 0;  // a bit for each vector that lies in one range
     PINFEED_UNROLL
     for (int i = 0; i < kVectors; ++i) {
       const std::int64_t begin = begin_of(i);
-      if (begin < 0 || begin + kVectorBytes > bytes) continue;
+      if (begin + kVectorBytes > bytes) continue;
       const Span span = rows.find(begin);
       if (span.bytes < kVectorBytes) continue;
       whole |= 1u << i;
-      loaded[i] = span.from == nullptr ? fill.before(static_cast<unsigned>(skip()))
-                                       : load_unaligned(span.from, rows.begin(), rows.end());
+      loaded[i] =
+          span.from == nullptr ? fill.vector : load_unaligned(span.from, rows.begin(), rows.end());
     }
     PINFEED_UNROLL
     for (int i = 0; i < kVectors; ++i) {
@@ -187,7 +178,7 @@ struct RowCopies {
     PINFEED_NO_UNROLL
     for (int i = 0; i < kVectors && begin_of(i) < bytes; ++i) {
       if ((whole & (1u << i)) != 0) continue;
-      write_pieces(larger(begin_of(i), 0), smaller(begin_of(i) + kVectorBytes, bytes));
+      write_pieces(begin_of(i), smaller(begin_of(i) + kVectorBytes, bytes));
     }
   }
 

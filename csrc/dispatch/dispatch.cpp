@@ -17,8 +17,8 @@ constexpr Isa kIsas[] = {
     {"avx2", cpu_has_avx2, kernels::normalize_images_avx2, &kernels::kResizeAvx2,
      &kernels::kPermuteAvx2, &kernels::kCastAvx2},
 #elif defined(__aarch64__)
-    {"neon", always, kernels::normalize_images_neon, &kernels::kResizeNeon,
-     &kernels::kPermuteScalar, &kernels::kCastScalar},
+    {"neon", always, kernels::normalize_images_neon, &kernels::kResizeNeon, &kernels::kPermuteNeon,
+     &kernels::kCastScalar},
 #endif
     {"scalar", always, kernels::normalize_images_scalar, &kernels::kResizeScalar,
      &kernels::kPermuteScalar, &kernels::kCastScalar},

@@ -1,7 +1,6 @@
 #include "kernels/geometry.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "kernels/philox.h"
@@ -333,51 +332,32 @@ void simplify(Transform& transform) {
   transform.resized = false;
 }
 
-// Maps one axis of a resized crop to the image. `source_size` pixels from `source_begin` on are
-// resized to `resized` pixels, possibly reversed; the crop shows `size` of these from `begin` on.
-std::array<double, 2> region_of_axis(std::int64_t source_begin, std::int64_t source_size,
-                                     bool flipped, std::int64_t resized, std::int64_t begin,
-                                     std::int64_t size) {
-  const std::int64_t first = flipped ? resized - begin - size : begin;
-  // Rounded once, so that a whole image maps whole numbers to whole numbers.
-  const auto pixels = [&](std::int64_t of_resized) {
-    return static_cast<double>(of_resized * source_size) / static_cast<double>(resized);
-  };
-  return {static_cast<double>(source_begin) + pixels(first), pixels(size)};
-}
-
-// The visible part in pixels of the image, possibly outside it: top, left, height, width; then 1 or
-// 0 for a vertical and for a horizontal flip.
-std::array<double, 6> region(const Transform& transform) {
-  const Crop& source = transform.source;
-  if (!transform.resized) {
-    return {static_cast<double>(source.top),    static_cast<double>(source.left),
-            static_cast<double>(source.height), static_cast<double>(source.width),
-            source.flipped_rows ? 1.0 : 0.0,    source.flipped_columns ? 1.0 : 0.0};
+// One axis of the visible part, which may be outside the image. `resized`: the size of the resized
+// axis.
+AxisMap axis_map(const Transform& transform, std::int64_t Crop::* begin, std::int64_t Crop::* size,
+                 bool Crop::* flipped, std::int64_t resized) {
+  const Crop &source = transform.source, &part = transform.visible();
+  const auto shown = static_cast<double>(part.*size);
+  auto first = static_cast<double>(source.*begin);
+  double extent = shown;
+  bool is_mirrored = source.*flipped;
+  if (transform.resized) {
+    // Rounded once, so that a whole image maps whole numbers to whole numbers.
+    const auto pixels = [&](std::int64_t of_resized) {
+      return static_cast<double>(of_resized * source.*size) / static_cast<double>(resized);
+    };
+    first += pixels(is_mirrored ? resized - part.*begin - part.*size : part.*begin);
+    extent = pixels(part.*size);
+    is_mirrored ^= part.*flipped;
   }
-  const Crop& part = transform.resized_crop;
-  const auto [top, height] = region_of_axis(source.top, source.height, source.flipped_rows,
-                                            transform.height, part.top, part.height);
-  const auto [left, width] = region_of_axis(source.left, source.width, source.flipped_columns,
-                                            transform.width, part.left, part.width);
-  return {top,
-          left,
-          height,
-          width,
-          source.flipped_rows != part.flipped_rows ? 1.0 : 0.0,
-          source.flipped_columns != part.flipped_columns ? 1.0 : 0.0};
+  return {first, extent == 0 ? 0 : shown / extent, is_mirrored ? shown : -1};
 }
 
 }  // namespace
 
 CoordinateMap coordinate_map(const Transform& transform) {
-  const auto [top, left, height, width, flipped_rows, flipped_columns] = region(transform);
-  const auto axis = [](double begin, double extent, bool flipped, std::int64_t size) -> AxisMap {
-    const auto visible = static_cast<double>(size);
-    return {begin, extent == 0 ? 0 : visible / extent, flipped ? visible : -1};
-  };
-  return {axis(left, width, flipped_columns != 0, transform.visible().width),
-          axis(top, height, flipped_rows != 0, transform.visible().height)};
+  return {axis_map(transform, &Crop::left, &Crop::width, &Crop::flipped_columns, transform.width),
+          axis_map(transform, &Crop::top, &Crop::height, &Crop::flipped_rows, transform.height)};
 }
 
 std::size_t draw_interpolation(std::size_t count, std::uint64_t key, std::int64_t sample) {

@@ -2,8 +2,6 @@
 #include "kernels/image.h"
 
 #include <algorithm>
-#include <cstddef>
-#include <cstdint>
 #include <cstring>
 #include <span>
 

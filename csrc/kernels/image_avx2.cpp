@@ -1,8 +1,6 @@
 // Image primitives for AVX2 + FMA + F16C.
 #include "kernels/image_avx2.h"
 
-#include "kernels/image_blocks.h"
-
 namespace pinfeed::kernels {
 
 void pick_pixels_avx2(const PixelRows& from, std::size_t channels, std::size_t item,

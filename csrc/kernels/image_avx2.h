@@ -96,17 +96,30 @@ PINFEED_AVX2_INLINE __m256i widening_shuffle(int part, int channel) {
   return _mm256_load_si256(reinterpret_cast<const __m256i*>(index));
 }
 
-template <PixelType Type, int Step, bool Backwards>
-PINFEED_AVX2_INLINE __m256i load_pixels(const std::uint8_t* pixels, int part) {
-  return _mm256_set_m128i(load16(pixels + load_offset<Step>(half_of<Type, Backwards>(part, 1))),
-                          load16(pixels + load_offset<Step>(half_of<Type, Backwards>(part, 0))));
-}
-
 template <bool Backwards>
 PINFEED_AVX2_INLINE __m128i load_plane(const std::uint8_t* pixels) {
   const __m128i bytes = load16(pixels);
   if constexpr (!Backwards) return bytes;
   return _mm_shuffle_epi8(bytes, load16(kReverse.data()));
+}
+
+// The pixels of a half, in each lane; or, of one channel, widened to 32 bits.
+template <PixelType Type, int Step, bool Backwards>
+PINFEED_AVX2_INLINE __m256i load_pixels(const std::uint8_t* pixels, int part) {
+  if constexpr (Step == 1) {
+    __m128i bytes = load_plane<Backwards>(pixels);
+    if constexpr (Type == PixelType::bfloat16) bytes = _mm_shuffle_epi32(bytes, 0xd8);
+    return _mm256_cvtepu8_epi32(part == 0 ? bytes : _mm_srli_si128(bytes, 8));
+  } else {
+    return _mm256_set_m128i(load16(pixels + load_offset<Step>(half_of<Type, Backwards>(part, 1))),
+                            load16(pixels + load_offset<Step>(half_of<Type, Backwards>(part, 0))));
+  }
+}
+
+// A channel of load_pixels, chosen by widening_shuffle.
+template <int Step>
+PINFEED_AVX2_INLINE __m256 channel_of(__m256i pixels, __m256i shuffle) {
+  return _mm256_cvtepi32_ps(Step == 1 ? pixels : _mm256_shuffle_epi8(pixels, shuffle));
 }
 
 // Sixteen values in order.
@@ -205,23 +218,7 @@ PINFEED_AVX2_INLINE void store_block(void* out, __m256 part0, __m256 part1) {
   }
 }
 
-// One plane.
-template <PixelType Type, bool Streaming, bool Backwards>
-PINFEED_AVX2 void plane_blocks_avx2(const std::uint8_t* pixels, std::size_t blocks, float scale,
-                                    float bias, std::byte* out) {
-  const __m256 scales = _mm256_set1_ps(scale), biases = _mm256_set1_ps(bias);
-  for (std::size_t block = 0; block < blocks; ++block) {
-    __m128i bytes = load_plane<Backwards>(pixels);
-    if constexpr (Type == PixelType::bfloat16) bytes = _mm_shuffle_epi32(bytes, 0xd8);
-    store_block<Type, Streaming>(
-        out, _mm256_fmadd_ps(to_float(bytes), scales, biases),
-        _mm256_fmadd_ps(to_float(_mm_srli_si128(bytes, 8)), scales, biases));
-    pixels += kNext<1, Backwards>;
-    out += kBlock * pixel_size(Type);
-  }
-}
-
-// The same, for values in order.
+// The same for values in order.
 template <PixelType Type, bool Streaming, class Value>
 PINFEED_AVX2_INLINE void store_in_order(void* out, Floats values) {
   if constexpr (Type == PixelType::bfloat16) {
@@ -266,8 +263,6 @@ struct Avx2 {
                                          std::ptrdiff_t plane_stride) {
     if constexpr (Type == PixelType::uint8) {
       permute_blocks<Step, Channels, Streaming, Backwards>(pixels, blocks, out, plane_stride);
-    } else if constexpr (Step == 1) {
-      plane_blocks_avx2<Type, Streaming, Backwards>(pixels, blocks, *scale, *bias, out);
     } else {
       __m256i shuffle[2][Channels];
       __m256 scales[Channels], biases[Channels];
@@ -282,11 +277,10 @@ struct Avx2 {
         const __m256i part0 = load_pixels<Type, Step, Backwards>(pixels, 0);
         const __m256i part1 = load_pixels<Type, Step, Backwards>(pixels, 1);
         for (int c = 0; c < Channels; ++c) {
-          const __m256 value0 = _mm256_cvtepi32_ps(_mm256_shuffle_epi8(part0, shuffle[0][c]));
-          const __m256 value1 = _mm256_cvtepi32_ps(_mm256_shuffle_epi8(part1, shuffle[1][c]));
-          store_block<Type, Streaming>(out + c * plane_stride,
-                                       _mm256_fmadd_ps(value0, scales[c], biases[c]),
-                                       _mm256_fmadd_ps(value1, scales[c], biases[c]));
+          store_block<Type, Streaming>(
+              out + c * plane_stride,
+              _mm256_fmadd_ps(channel_of<Step>(part0, shuffle[0][c]), scales[c], biases[c]),
+              _mm256_fmadd_ps(channel_of<Step>(part1, shuffle[1][c]), scales[c], biases[c]));
         }
         pixels += kNext<Step, Backwards>;
         out += kBlock * pixel_size(Type);
@@ -349,20 +343,6 @@ struct Avx2 {
     }
     for (; blocks > 0; --blocks, from += from_step, to += to_step) {
       store16<false>(to, _mm_shuffle_epi8(load16(from), shuffle));
-    }
-  }
-
-  template <int Step>
-  PINFEED_AVX2 static void interleave_blocks(const std::uint8_t* planes,
-                                             std::ptrdiff_t plane_stride, std::size_t blocks,
-                                             std::uint8_t* out) {
-    for (std::size_t block = 0; block < blocks; ++block) {
-      __m128i in[Step];
-      for (int from = 0; from < Step; ++from) in[from] = load16(planes + from * plane_stride);
-      store_shuffled<kInterleave<Step>, false>(in, out, 16,
-                                               std::make_integer_sequence<int, Step>{});
-      planes += kBlock;
-      out += kBlock * Step;
     }
   }
 

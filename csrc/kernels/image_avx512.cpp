@@ -60,10 +60,13 @@ PINFEED_AVX512_INLINE void store_block(void* out, __m512 values) {
   }
 }
 
-// Four pixels in each 128-bit lane, in its lowest 4 * Step bytes; Backwards, the last ones first.
+// Four pixels in each 128-bit lane, in its lowest 4 * Step bytes; or, of one channel, widened to 32
+// bits. Backwards, the last ones first.
 template <int Step, bool Backwards>
 PINFEED_AVX512_INLINE __m512i load_pixels(const std::uint8_t* pixels) {
-  if constexpr (Step == 4) {
+  if constexpr (Step == 1) {
+    return _mm512_cvtepu8_epi32(load_plane<Backwards>(pixels));
+  } else if constexpr (Step == 4) {
     const __m512i lanes = _mm512_loadu_si512(pixels);
     return Backwards ? _mm512_shuffle_i64x2(lanes, lanes, 0x1b) : lanes;
   } else {
@@ -101,7 +104,7 @@ class Scaled {
     }
   }
   PINFEED_AVX512_INLINE __m512 channel(__m512i pixels, int c) const {
-    const __m512i value = _mm512_shuffle_epi8(pixels, shuffle_[c]);
+    const __m512i value = Step == 1 ? pixels : _mm512_shuffle_epi8(pixels, shuffle_[c]);
     return _mm512_fmadd_ps(_mm512_cvtepi32_ps(value), scale_[c], bias_[c]);
   }
 
@@ -110,29 +113,6 @@ class Scaled {
   __m512 scale_[Channels];
   __m512 bias_[Channels];
 };
-
-template <bool Backwards = false>
-PINFEED_AVX512_INLINE __m512 to_float512(const std::uint8_t* values) {
-  return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(load_plane<Backwards>(values)));
-}
-
-// One plane.
-template <PixelType Type, bool Streaming, bool Backwards>
-PINFEED_AVX512 void plane_blocks_avx512(const std::uint8_t* values, std::size_t blocks, float scale,
-                                        float bias, std::byte* out) {
-  const __m512 scales = _mm512_set1_ps(scale), biases = _mm512_set1_ps(bias);
-  for (; blocks >= 2; blocks -= 2) {
-    const __m512 second = to_float512<Backwards>(values + kNext<1, Backwards>);
-    store_line<Type, Streaming>(out,
-                                _mm512_fmadd_ps(to_float512<Backwards>(values), scales, biases),
-                                _mm512_fmadd_ps(second, scales, biases));
-    values += 2 * kNext<1, Backwards>;
-    out += 2 * kBlock * pixel_size(Type);
-  }
-  if (blocks > 0) {
-    store_block<Type>(out, _mm512_fmadd_ps(to_float512<Backwards>(values), scales, biases));
-  }
-}
 
 struct Avx512 : Avx2 {
   using Avx2::packed_blocks;
@@ -145,8 +125,6 @@ struct Avx512 : Avx2 {
     if constexpr (!kHalfWidth<Type>) {
       Avx2::planes_blocks<Type, Step, Channels, Streaming, Backwards>(pixels, blocks, scale, bias,
                                                                       out, plane_stride);
-    } else if constexpr (Step == 1) {
-      plane_blocks_avx512<Type, Streaming, Backwards>(pixels, blocks, *scale, *bias, out);
     } else {
       const Scaled<Step, Channels, Backwards> scaled(scale, bias);
       for (; blocks >= 2; blocks -= 2) {
@@ -195,9 +173,9 @@ struct Avx512 : Avx2 {
     } else {
       const std::size_t period = constants.period, advance = kBlock % period;
       const auto next = [&]() PINFEED_AVX512 {
-        const __m512 value =
-            _mm512_fmadd_ps(to_float512(values), _mm512_loadu_ps(constants.scale + phase),
-                            _mm512_loadu_ps(constants.bias + phase));
+        const __m512 value = _mm512_fmadd_ps(_mm512_cvtepi32_ps(load_pixels<1, false>(values)),
+                                             _mm512_loadu_ps(constants.scale + phase),
+                                             _mm512_loadu_ps(constants.bias + phase));
         phase += advance;
         if (phase >= period) phase -= period;
         values += kBlock;

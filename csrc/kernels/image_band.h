@@ -14,7 +14,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <type_traits>
 #include <utility>
 
@@ -382,30 +381,33 @@ class Band {
     const bool adjacent = (tile.channels == 1 || from.channel_stride == item_) &&
                           (from.columns == 1 || from.column_stride == size);
     const std::size_t count = from.columns * tile.pixel() - tile.gap;
-    if constexpr (kBytes) {
+    if (in_place_) {
+      auto* const bytes = reinterpret_cast<std::uint8_t*>(to);
+      const std::ptrdiff_t stride = to_stride * item_;
+      const auto item = static_cast<std::size_t>(item_);
       if (adjacent) {
-        runs_.copy_rows(from.data, from.row_stride, count, from.rows, to, to_stride);
-      } else {
-        pack_bytes(from, tile.channels, to, to_stride);
+        return runs_.copy_rows(from.data, from.row_stride, count * item, from.rows, bytes, stride);
       }
-    } else {
-      PixelRows row = from;
-      row.rows = 1;
-      for (std::size_t y = 0; y < from.rows; ++y, row.data += from.row_stride, to += to_stride) {
-        pack_items(row, tile.channels, adjacent, count, to);
+      if (can_pick(from, tile.channels, item)) {
+        return runs_.pick_pixels(from, tile.channels, item, bytes, stride);
       }
+    }
+    PixelRows row = from;
+    row.rows = 1;
+    for (std::size_t y = 0; y < from.rows; ++y, row.data += from.row_stride, to += to_stride) {
+      pack_items(row, tile.channels, adjacent, count, to);
     }
   }
 
-  // A row of `count` items of any type.
+  // A row of `count` items that are cast or copied one by one.
   void pack_items(const PixelRows& row, std::size_t channels, bool adjacent, std::size_t count,
                   Value* to) const {
-    alignas(64) std::byte gathered[kTile * sizeof(std::int64_t)];
+    alignas(64) std::byte gathered[kBytes ? 1 : kTile * sizeof(std::int64_t)];
     const auto* from = reinterpret_cast<const std::byte*>(row.data);
     const auto item = static_cast<std::size_t>(item_);
     if (!adjacent) {
       std::byte* const near = in_place_ ? reinterpret_cast<std::byte*>(to) : gathered;
-      if (can_pick(row, channels, item)) {
+      if (!in_place_ && can_pick(row, channels, item)) {
         runs_.pick_pixels(row, channels, item, reinterpret_cast<std::uint8_t*>(near), 0);
       } else {
         Axis slow{row.columns, row.column_stride}, fast{channels, row.channel_stride};
@@ -414,31 +416,7 @@ class Band {
       }
       from = near;
     }
-    if (!in_place_) {
-      runs_.casts->find(batch_.in_type, kTileType)(from, count, to);
-    } else if (adjacent) {
-      runs_.copy_rows(reinterpret_cast<const std::uint8_t*>(from), 0, count * sizeof(Value), 1,
-                      reinterpret_cast<std::uint8_t*>(to), 0);
-    }
-  }
-
-  void pack_bytes(const PixelRows& from, std::size_t channels, std::uint8_t* to,
-                  std::ptrdiff_t to_stride) const {
-    const int step = step_index(channels);
-    if (can_pick(from, channels, 1)) return runs_.pick_pixels(from, channels, 1, to, to_stride);
-    const std::uint8_t* row = from.data;
-    for (std::size_t y = 0; y < from.rows; ++y, row += from.row_stride, to += to_stride) {
-      if (from.column_stride == 1 && step > 0) {
-        runs_.interleave[step](row, from.channel_stride, from.columns, to);
-      } else {
-        const std::uint8_t* pixel = row;
-        std::uint8_t* out = to;
-        for (std::size_t x = 0; x < from.columns; ++x, pixel += from.column_stride) {
-          const std::uint8_t* value = pixel;
-          for (std::size_t c = 0; c < channels; ++c, value += from.channel_stride) *out++ = *value;
-        }
-      }
-    }
+    if (!in_place_) runs_.casts->find(batch_.in_type, kTileType)(from, count, to);
   }
 
   const ImageRuns& runs_;

@@ -6,10 +6,9 @@
 //       pixels, blocks, scale, bias, out, plane_stride)
 //   packed_blocks<Type, Streaming>(values, blocks, constants, phase, out)
 //   pick_blocks(from, from_step, blocks, table, to, to_step)  // byte i of 16 is from[table[i]]
-//   interleave_blocks<Step>(planes, plane_stride, blocks, out)
 //   copy_rows(from, from_stride, bytes, rows, to, to_stride)  // copy_by<its vector size>
 //
-// all except the last two on whole blocks of kBlock values. `pixels` is the block that is read
+// all except the last on whole blocks of kBlock values. `pixels` is the block that is read
 // first: the last one in memory if Backwards, where pixels are counted from their end. For
 // streaming stores, `out` is aligned to a cache line.
 #pragma once
@@ -215,24 +214,6 @@ void pick_run(const PixelRows& from, std::size_t channels, std::size_t item, std
   }
 }
 
-template <class Isa, int Step>
-void interleave_run(const std::uint8_t* planes, std::ptrdiff_t plane_stride, std::size_t count,
-                    std::uint8_t* out) {
-  if (count < kBlock) {
-    for (std::size_t i = 0; i < count; ++i) {
-      for (int c = 0; c < Step; ++c)
-        out[i * Step + c] = planes[c * plane_stride + static_cast<std::ptrdiff_t>(i)];
-    }
-    return;
-  }
-  const std::size_t blocks = count / kBlock;
-  Isa::template interleave_blocks<Step>(planes, plane_stride, blocks, out);
-  if (blocks * kBlock < count) {
-    const std::size_t last = count - kBlock;
-    Isa::template interleave_blocks<Step>(planes + last, plane_stride, 1, out + last * Step);
-  }
-}
-
 // CopyRows by vectors of `Bytes`. Not by memcpy, because a call costs more than a short copy, and
 // long copies from memory were slower too.
 template <std::size_t Bytes>
@@ -270,7 +251,6 @@ constexpr ImageRuns make_image_runs() {
       .bytes = {},
       .floats = {},
       .pick_pixels = pick_run<Isa>,
-      .interleave = {nullptr, interleave_run<Isa, 3>, interleave_run<Isa, 4>},
       .copy_rows = Isa::copy_rows,
       .casts = Isa::casts,
       .permute = Isa::permute,

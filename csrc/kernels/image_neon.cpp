@@ -4,43 +4,12 @@
 // so `Streaming` changes nothing here.
 #include <arm_neon.h>
 
+#include <type_traits>
+
 #include "kernels/image_blocks.h"
 
 namespace pinfeed::kernels {
 namespace {
-
-// Sixteen pixels, one vector per channel.
-template <int Step>
-struct Pixels {
-  uint8x16_t channel[Step];
-};
-
-template <int Step>
-inline Pixels<Step> load_pixels(const std::uint8_t* from) {
-  if constexpr (Step == 1) {
-    return {{vld1q_u8(from)}};
-  } else if constexpr (Step == 3) {
-    const uint8x16x3_t in = vld3q_u8(from);
-    return {{in.val[0], in.val[1], in.val[2]}};
-  } else {
-    const uint8x16x4_t in = vld4q_u8(from);
-    return {{in.val[0], in.val[1], in.val[2], in.val[3]}};
-  }
-}
-
-template <int Step>
-inline void store_pixels(std::uint8_t* to, const Pixels<Step>& pixels) {
-  const auto& channel = pixels.channel;
-  if constexpr (Step == 1) {
-    vst1q_u8(to, channel[0]);
-  } else if constexpr (Step == 3) {
-    const uint8x16x3_t three = {{channel[0], channel[1], channel[2]}};
-    vst3q_u8(to, three);  // a macro in some compilers, which would split braces at their commas
-  } else {
-    const uint8x16x4_t four = {{channel[0], channel[1], channel[2], channel[3]}};
-    vst4q_u8(to, four);
-  }
-}
 
 inline uint8x16_t reversed(uint8x16_t bytes) {
   const uint8x16_t halves = vrev64q_u8(bytes);
@@ -64,7 +33,22 @@ inline Floats load_floats(const float* from) {
   return {vld1q_f32(from), vld1q_f32(from + 4), vld1q_f32(from + 8), vld1q_f32(from + 12)};
 }
 
+inline Floats to_floats(const Floats& values) { return values; }
+
 // The channels of sixteen pixels, each in order.
+template <int Step>
+inline void load_channels(const std::uint8_t* from, uint8x16_t (&channels)[Step]) {
+  if constexpr (Step == 1) {
+    channels[0] = vld1q_u8(from);
+  } else if constexpr (Step == 3) {
+    const uint8x16x3_t in = vld3q_u8(from);
+    for (int c = 0; c < 3; ++c) channels[c] = in.val[c];
+  } else {
+    const uint8x16x4_t in = vld4q_u8(from);
+    for (int c = 0; c < 4; ++c) channels[c] = in.val[c];
+  }
+}
+
 template <int Step>
 inline void load_channels(const float* from, Floats (&channels)[Step]) {
   if constexpr (Step == 1) channels[0] = load_floats(from);
@@ -128,32 +112,18 @@ inline Floats scaled(Floats values, float scale, float bias) {
 
 struct Neon {
   static constexpr const CastTable* casts = &kCastScalar;
-  static constexpr const PermuteRuns* permute = &kPermuteScalar;
+  static constexpr const PermuteRuns* permute = &kPermuteNeon;
   static constexpr CopyRows copy_rows = copy_by<16>;
 
-  template <PixelType Type, int Step, int Channels, bool Streaming, bool Backwards>
-  static void planes_blocks(const float* pixels, std::size_t blocks, const float* scale,
+  template <PixelType Type, int Step, int Channels, bool Streaming, bool Backwards, class Value>
+  static void planes_blocks(const Value* pixels, std::size_t blocks, const float* scale,
                             const float* bias, std::byte* out, std::ptrdiff_t plane_stride) {
     for (std::size_t block = 0; block < blocks; ++block) {
-      Floats channels[Step];
+      std::conditional_t<std::is_same_v<Value, float>, Floats, uint8x16_t> channels[Step];
       load_channels(pixels, channels);
       for (int c = 0; c < Channels; ++c) {
-        const Floats values = Backwards ? reversed(channels[c]) : channels[c];
-        store_block<Type>(out + c * plane_stride, scaled(values, scale[c], bias[c]));
-      }
-      pixels += kNext<Step, Backwards>;
-      out += kBlock * pixel_size(Type);
-    }
-  }
-
-  template <PixelType Type, int Step, int Channels, bool Streaming, bool Backwards>
-  static void planes_blocks(const std::uint8_t* pixels, std::size_t blocks, const float* scale,
-                            const float* bias, std::byte* out, std::ptrdiff_t plane_stride) {
-    for (std::size_t block = 0; block < blocks; ++block) {
-      const Pixels<Step> in = load_pixels<Step>(pixels);
-      for (int c = 0; c < Channels; ++c) {
         std::byte* const plane = out + c * plane_stride;
-        const uint8x16_t values = Backwards ? reversed(in.channel[c]) : in.channel[c];
+        const auto values = Backwards ? reversed(channels[c]) : channels[c];
         if constexpr (Type == PixelType::uint8) {
           vst1q_u8(reinterpret_cast<std::uint8_t*>(plane), values);
         } else {
@@ -192,21 +162,39 @@ struct Neon {
       vst1q_u8(to, vqtbl1q_u8(vld1q_u8(from), shuffle));
     }
   }
-
-  template <int Step>
-  static void interleave_blocks(const std::uint8_t* planes, std::ptrdiff_t plane_stride,
-                                std::size_t blocks, std::uint8_t* out) {
-    for (std::size_t block = 0; block < blocks; ++block) {
-      Pixels<Step> pixels;
-      for (int c = 0; c < Step; ++c) pixels.channel[c] = vld1q_u8(planes + c * plane_stride);
-      store_pixels(out, pixels);
-      planes += kBlock;
-      out += kBlock * Step;
-    }
-  }
 };
 
+// Interleaves planes of bytes.
+template <int Channels>
+void interleave(const std::byte* planes, std::ptrdiff_t plane_stride, std::size_t count,
+                std::byte* pixels, bool) {
+  if (count < kBlock) return interleave_scalar<1, Channels>(planes, plane_stride, count, pixels);
+  const auto write = [&](std::size_t first) {
+    const auto plane = [&](int c) {
+      return vld1q_u8(reinterpret_cast<const std::uint8_t*>(planes) + first + c * plane_stride);
+    };
+    auto* const to = reinterpret_cast<std::uint8_t*>(pixels) + first * Channels;
+    // Macros in some compilers, which would split braces at their commas.
+    if constexpr (Channels == 3) {
+      const uint8x16x3_t three = {{plane(0), plane(1), plane(2)}};
+      vst3q_u8(to, three);
+    } else {
+      const uint8x16x4_t four = {{plane(0), plane(1), plane(2), plane(3)}};
+      vst4q_u8(to, four);
+    }
+  };
+  for (std::size_t first = 0; first + kBlock < count; first += kBlock) write(first);
+  write(count - kBlock);
+}
+
 }  // namespace
+
+const PermuteRuns kPermuteNeon = [] {
+  PermuteRuns runs = kPermuteScalar;
+  runs.interleave[0][1] = interleave<3>;
+  runs.interleave[0][2] = interleave<4>;
+  return runs;
+}();
 
 void pick_pixels_neon(const PixelRows& from, std::size_t channels, std::size_t item,
                       std::uint8_t* to, std::ptrdiff_t to_stride) {

@@ -97,10 +97,6 @@ inline bool can_pick(const PixelRows& from, std::size_t channels, std::size_t it
          pixel_span(from, channels, item) <= kPicked;
 }
 
-// Interleaves planes that are `plane_stride` bytes apart.
-using InterleavePlanes = void (*)(const std::uint8_t* planes, std::ptrdiff_t plane_stride,
-                                  std::size_t count, std::uint8_t* out);
-
 // Copies `rows` rows (at least one) of `bytes` bytes.
 using CopyRows = void (*)(const std::uint8_t* from, std::ptrdiff_t from_stride, std::size_t bytes,
                           std::size_t rows, std::uint8_t* to, std::ptrdiff_t to_stride);
@@ -120,7 +116,6 @@ struct ImageRuns {
   ValueRuns<std::uint8_t> bytes;
   ValueRuns<float> floats;  // none to uint8
   PickPixels pick_pixels;
-  InterleavePlanes interleave[3];  // [0] unused: a single plane needs no interleaving
   CopyRows copy_rows;
   const CastTable* casts;
   const PermuteRuns* permute;

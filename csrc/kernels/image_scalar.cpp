@@ -8,41 +8,24 @@
 namespace pinfeed::kernels {
 namespace {
 
-template <class Item>
-void put(const ImageBatch& batch, std::size_t index, Item item) {
-  // `out` need not be aligned to its items.
-  std::memcpy(static_cast<std::byte*>(batch.out) + index * sizeof(Item), &item, sizeof(Item));
-}
-
-template <class Item>
-void copy(const ImageBatch& batch, std::size_t index, const std::uint8_t* from, ScalarType to) {
-  Item item;
-  kCastScalar.find(batch.in_type, to)(from, 1, &item);
-  put(batch, index, item);
-}
-
+// `out` need not be aligned to its items.
 void store(const ImageBatch& batch, std::size_t index, const std::uint8_t* from,
            std::size_t channel) {
-  switch (batch.out_type) {
-    case PixelType::uint8:
-      return copy<std::uint8_t>(batch, index, from, ScalarType::uint8);
-    case PixelType::int16:
-      return copy<std::int16_t>(batch, index, from, ScalarType::int16);
-    case PixelType::int32:
-      return copy<std::int32_t>(batch, index, from, ScalarType::int32);
-    case PixelType::int64:
-      return copy<std::int64_t>(batch, index, from, ScalarType::int64);
-    default:
-      break;
+  const std::size_t size = pixel_size(batch.out_type);
+  auto* const to = static_cast<std::byte*>(batch.out) + index * size;
+  if (batch.out_type >= PixelType::uint8) {
+    kCastScalar.find(batch.in_type, copied_as(size).in)(from, 1, to);
+    return;
   }
   float value;
   kCastScalar.find(batch.in_type, ScalarType::float32)(from, 1, &value);
-  const float result = std::fma(value, batch.scale[channel], batch.bias[channel]);
+  value = std::fma(value, batch.scale[channel], batch.bias[channel]);
   if (batch.out_type == PixelType::float32) {
-    put(batch, index, result);
+    std::memcpy(to, &value, size);
   } else {
     const bool half = batch.out_type == PixelType::float16;
-    put(batch, index, half ? to_float16_bits(result) : to_bfloat16_bits(result));
+    const std::uint16_t bits = half ? to_float16_bits(value) : to_bfloat16_bits(value);
+    std::memcpy(to, &bits, size);
   }
 }
 

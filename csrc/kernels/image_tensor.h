@@ -28,8 +28,8 @@ struct ImageTensor {
   const float* scale = nullptr;
   const float* bias = nullptr;
 
-  // (count, channels, height, width) or (count, height, width, channels), contiguous, of any
-  // alignment; overlaps no input.
+  // (count, channels, height, width) or (count, height, width, channels), contiguous, aligned to 16
+  // bytes, as torch allocates it; overlaps no input.
   void* out = nullptr;
   ImageLayout layout = ImageLayout::chw;
   PixelType type = PixelType::float32;  // bytes or floats

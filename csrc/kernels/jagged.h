@@ -2,8 +2,8 @@
 // ops in torch.ops.pinfeed, on the CPU and on CUDA devices.
 //
 // A row is one step of a sample, of any number of bytes. Sample i of a jagged batch is rows
-// [offsets[i], offsets[i + 1]) of its values. Pointers are to the device's memory and may have any
-// alignment.
+// [offsets[i], offsets[i + 1]) of its values. Pointers are to the device's memory. Outputs are
+// aligned to 16 bytes, as torch allocates them; inputs may have any alignment.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,4 @@
 // Pixels to planes and back with byte shuffles (a part of AVX2's machines since SSSE3).
-#include <algorithm>
 #include <cstdint>
 
 #include "kernels/copy.h"
@@ -130,10 +129,12 @@ struct Avx2Permute {
                                    plane_stride, false);
       return;
     }
-    const std::size_t blocks = count * Item / kVector, done = blocks * kVector / Item;
-    deinterleave_blocks<Item, Channels>(pixels, blocks, planes, plane_stride);
-    deinterleave_scalar<Item, Channels>(pixels + done * Item * Channels, count - done,
-                                        planes + done * Item, plane_stride);
+    if (count * Item < kVector) {
+      return deinterleave_scalar<Item, Channels>(pixels, count, planes, plane_stride);
+    }
+    deinterleave_blocks<Item, Channels>(pixels, count * Item / kVector, planes, plane_stride);
+    const std::size_t last = count * Item - kVector;  // it may overlap the block before it
+    deinterleave_blocks<Item, Channels>(pixels + last * Channels, 1, planes + last, plane_stride);
   }
 
   template <std::size_t Item, std::size_t Channels>
@@ -156,9 +157,12 @@ struct Avx2Permute {
       ordinary(tail, count * pixel);
       return;
     }
+    if (blocks == 0) {
+      return interleave_scalar<Item, Channels>(planes, plane_stride, count, pixels);
+    }
     interleave_blocks<Item, Channels>(planes, plane_stride, blocks, pixels);
-    interleave_scalar<Item, Channels>(planes + blocks * kVector, plane_stride, count - done / pixel,
-                                      pixels + done);
+    const std::size_t last = count * Item - kVector;  // it may overlap the block before it
+    interleave_blocks<Item, Channels>(planes + last, plane_stride, 1, pixels + last * Channels);
   }
 
   PINFEED_AVX2 static void replace(const std::byte* from, std::size_t count, std::int64_t value,

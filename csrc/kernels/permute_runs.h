@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 namespace pinfeed::kernels {
 
@@ -50,19 +51,14 @@ struct PermuteRuns {
 template <class Isa>
 constexpr PermuteRuns make_permute_runs() {
   PermuteRuns runs{};
-  const auto fill = [&]<std::size_t Item>() {
-    constexpr std::size_t row = std::countr_zero(Item);
-    runs.deinterleave[row][0] = Isa::template deinterleave<Item, 2>;
-    runs.deinterleave[row][1] = Isa::template deinterleave<Item, 3>;
-    runs.deinterleave[row][2] = Isa::template deinterleave<Item, 4>;
-    runs.interleave[row][0] = Isa::template interleave<Item, 2>;
-    runs.interleave[row][1] = Isa::template interleave<Item, 3>;
-    runs.interleave[row][2] = Isa::template interleave<Item, 4>;
+  const auto fill = [&]<std::size_t Row, std::size_t... Column>(std::index_sequence<Column...>) {
+    constexpr std::size_t kItem = std::size_t{1} << Row;
+    ((runs.deinterleave[Row][Column] = Isa::template deinterleave<kItem, Column + 2>), ...);
+    ((runs.interleave[Row][Column] = Isa::template interleave<kItem, Column + 2>), ...);
   };
-  fill.template operator()<1>();
-  fill.template operator()<2>();
-  fill.template operator()<4>();
-  fill.template operator()<8>();
+  [&]<std::size_t... Row>(std::index_sequence<Row...>) {
+    (fill.template operator()<Row>(std::make_index_sequence<kPermuteChannels>()), ...);
+  }(std::make_index_sequence<kPermuteItems>());
   runs.replace = Isa::replace;
   return runs;
 }
@@ -103,5 +99,6 @@ __attribute__((always_inline)) inline void replace_items(const std::byte* from, 
 
 extern const PermuteRuns kPermuteScalar;
 extern const PermuteRuns kPermuteAvx2;
+extern const PermuteRuns kPermuteNeon;
 
 }  // namespace pinfeed::kernels

@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <numeric>
-#include <optional>
 #include <vector>
 
 #include "kernels/copy.h"

@@ -43,11 +43,6 @@ template <int Step, bool Backwards>
 inline constexpr auto kDeinterleave = make_shuffles<Step>(
     [](int byte) { return (Backwards ? 15 - byte % 16 : byte % 16) * Step + byte / 16; });
 
-// Planes → interleaved pixels.
-template <int Step>
-inline constexpr auto kInterleave =
-    make_shuffles<Step>([](int byte) { return byte % Step * 16 + byte / Step; });
-
 // Packs the first [false] or the last [true] `words` of four words in each lane: at the beginning
 // in order, or at the end in reverse order.
 template <int Lanes>

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <random>
 #include <stdexcept>
 #include <string>
 #include <vector>

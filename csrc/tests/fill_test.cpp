@@ -1,15 +1,12 @@
 // Fill and repeat_line, against items written one at a time.
 #include "kernels/fill.h"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <random>
 #include <set>
 #include <stdexcept>
 #include <string>
-#include <vector>
 
 #include "kernels/copy.h"
 #include "tests/check.h"

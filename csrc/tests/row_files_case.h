@@ -10,7 +10,6 @@
 #include <memory>
 #include <random>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "runtime/row_files.h"

@@ -6,8 +6,6 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <cstring>
-#include <string>
 #include <thread>
 #include <vector>
 

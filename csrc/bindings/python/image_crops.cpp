@@ -1,7 +1,5 @@
 #include "bindings/python/image_crops.h"
 
-#include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <initializer_list>
 

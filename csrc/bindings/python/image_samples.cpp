@@ -1,6 +1,5 @@
 #include "bindings/python/image_samples.h"
 
-#include <algorithm>
 #include <cmath>
 #include <ranges>
 #include <span>
@@ -63,6 +62,10 @@ std::string hint_for(DType from, DType to) {
            floats + "; use Mask() for masks";
   }
   return "convert" + floats;
+}
+
+std::span<const double> span_of(const Constants& constants) {
+  return {constants.data(), static_cast<std::size_t>(constants.size())};
 }
 
 // One over the largest value of an integer dtype.
@@ -305,14 +308,6 @@ void Images::require_channels_last() const {
                         " channels; for volumes of one channel input=\"THW\", output=\"THW\"");
 }
 
-namespace {
-
-std::span<const double> span_of(const Constants& constants) {
-  return {constants.data(), static_cast<std::size_t>(constants.size())};
-}
-
-}  // namespace
-
 void Images::require_units(const ImageFormat& format) const {
   if (!become_floats()) return;
   if (format.scale && dtype().is_integer()) require_constants(format);
@@ -326,7 +321,7 @@ void Images::require_constants(const ImageFormat& format) const {
   if (std::abs(*format.scale) <= kMax / 255) return;  // accepted for bytes, in any dtype
   bool are_fractions = false;
   for (const Constants* given : {&format.mean, &format.std}) {
-    for (const double number : std::span(given->data(), static_cast<std::size_t>(given->size()))) {
+    for (const double number : span_of(*given)) {
       if (std::abs(number) > kMaxFraction) return;
       are_fractions |= number != std::round(number);
     }
@@ -367,8 +362,7 @@ void Images::require_depth(const ImageFormat& format) const {
   if (brightest <= kByte / 2 || (largest(format.mean) <= white && largest(format.std) <= white / 2))
     return;
   const auto number = [](float x) { return std::to_string(static_cast<int>(x)); };
-  const std::string of_dtype =
-      std::string(std::string_view(dtype().name()) == "int16" ? "32767" : "65535");
+  const std::string of_dtype = dtype().name() == "int16" ? "32767" : "65535";
   const std::string range = brightest <= kByte ? "255" : brightest <= 1023 ? "1023" : "4095";
   const std::string expected = dtype().name() + " images with values up to " + of_dtype;
   const std::string got = "at most " + number(brightest) + ", too dark for mean and std";

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <new>
 #include <string>
 
 #include "bindings/python/imported.h"

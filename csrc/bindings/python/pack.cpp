@@ -268,17 +268,6 @@ Layout in_rows(const Packing& packing, const Samples& samples, bool through,
   return layout;
 }
 
-// Packed rows, and the requested ids and positions.
-struct PackedRows {
-  py::object values;
-  py::object position_ids = py::none();
-  py::object document_ids = py::none();
-  py::object seq_idx = py::none();
-  py::object attention_mask = py::none();
-  py::object cu_seqlens = py::none();
-  std::int64_t max_seqlen = 0;
-};
-
 // Rounded up, so that few sizes occur and compiled code is reused.
 std::int64_t few_values(std::int64_t number) {
   return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(number)));
@@ -299,9 +288,10 @@ std::int64_t ends_size(const Layout& layout, const std::optional<Packing>& packi
                     std::to_string(ends - 1), "create a new PackSampler");
 }
 
-PackedRows pack(py::object source, py::object offsets, py::object indices,
-                const py::object& packing_or_none, const PackOptions& options, py::object target,
-                const std::string& name, std::size_t threads) {
+// Returns the packed rows as "values", and the requested ids and positions under their names.
+py::dict pack(py::object source, py::object offsets, py::object indices,
+              const py::object& packing_or_none, const PackOptions& options, py::object target,
+              const std::string& name, std::size_t threads) {
   Samples samples(std::move(source), std::move(offsets), std::move(indices), name, Common::axes);
   std::optional<Packing> packing;
   if (!packing_or_none.is_none()) {
@@ -336,27 +326,28 @@ PackedRows pack(py::object source, py::object offsets, py::object indices,
   const OutputRequest request(std::move(target), true);
   const Output out = make_output(request, shape, out_dtype, name);
 
-  PackedRows packed{out.array};
+  py::dict packed;
+  packed["values"] = out.array;
   kernels::TokenOutputs outputs;
   outputs.position_start = options.position_start;
   std::size_t output_bytes = 0;
-  const auto add_output = [&](bool is_wanted, DType of, py::object& array, auto*& data) {
+  const auto add_output = [&](bool is_wanted, DType of, const char* output, auto*& data) {
     if (!is_wanted) return;
     const Output written = make_output(request, box, of, name);
-    array = written.array;
+    packed[output] = written.array;
     data = reinterpret_cast<std::remove_reference_t<decltype(data)>>(written.data);
     output_bytes += of.item_size();
   };
-  add_output(options.position_ids, kInt64, packed.position_ids, outputs.positions);
-  add_output(options.document_ids, kInt32, packed.document_ids, outputs.documents);
-  add_output(options.seq_idx, kInt32, packed.seq_idx, outputs.numbers);
-  add_output(options.attention_mask, kBool, packed.attention_mask, outputs.attention);
+  add_output(options.position_ids, kInt64, "position_ids", outputs.positions);
+  add_output(options.document_ids, kInt32, "document_ids", outputs.documents);
+  add_output(options.seq_idx, kInt32, "seq_idx", outputs.numbers);
+  add_output(options.attention_mask, kBool, "attention_mask", outputs.attention);
   if (options.cu_seqlens) {
     const Output written = make_output(request, Shape{cumulative}, kInt32, name);
     auto* const ends = reinterpret_cast<std::int32_t*>(written.data);
     std::ranges::copy(layout.ends, ends);
     std::fill(ends + layout.ends.size(), ends + cumulative, layout.ends.back());
-    packed.cu_seqlens = written.array;
+    packed["cu_seqlens"] = written.array;
   }
 
   write_samples(samples, layout.segments, layout.tokens, filling, beginning ? &*beginning : nullptr,
@@ -371,9 +362,9 @@ PackedRows pack(py::object source, py::object offsets, py::object indices,
              });
   }
   samples.require_fit();
-  packed.max_seqlen = packing && layout.longest > 0
-                          ? std::min(few_values(layout.longest), packing->seq_length)
-                          : layout.longest;
+  packed["max_seqlen"] = packing && layout.longest > 0
+                             ? std::min(few_values(layout.longest), packing->seq_length)
+                             : layout.longest;
   return packed;
 }
 
@@ -393,14 +384,6 @@ void register_pack(py::module_& m) {
                Keyword{"seq_idx", &PackOptions::seq_idx},
                Keyword{"attention_mask", &PackOptions::attention_mask},
                Keyword{"cu_seqlens", &PackOptions::cu_seqlens});
-  bind_class<PackedRows>(m, "PackedRows")
-      .def_readonly("values", &PackedRows::values)
-      .def_readonly("position_ids", &PackedRows::position_ids)
-      .def_readonly("document_ids", &PackedRows::document_ids)
-      .def_readonly("seq_idx", &PackedRows::seq_idx)
-      .def_readonly("attention_mask", &PackedRows::attention_mask)
-      .def_readonly("cu_seqlens", &PackedRows::cu_seqlens)
-      .def_readonly("max_seqlen", &PackedRows::max_seqlen);
   m.def("pack", &pack, py::arg("source"), py::arg("offsets"), py::arg("indices"),
         py::arg("packing"), py::arg("options"), py::arg("target"), py::arg("name"),
         py::arg("threads"));

@@ -3,7 +3,6 @@
 #include <pybind11/numpy.h>
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
 #include "bindings/python/mapped_file.h"

@@ -175,10 +175,10 @@ class Pack(Field):
             context.name,
             get_num_threads(),
         )
-        extras = {key: getattr(packed, extra) for extra, keys in self._keys.items() for key in keys}
+        extras = {key: packed[extra] for extra, keys in self._keys.items() for key in keys}
         if context.shared is not None:
-            context.shared.lengths = packed.cu_seqlens.diff()
-        return EntryWithExtras(packed.values, extras) if extras else packed.values
+            context.shared.lengths = packed["cu_seqlens"].diff()
+        return EntryWithExtras(packed["values"], extras) if extras else packed["values"]
 
     @override
     def _call(self) -> str:
