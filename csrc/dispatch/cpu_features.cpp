@@ -31,13 +31,13 @@ bool cpu_has_avx512() {
   return cpu_has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw");
 }
 
-static bool is_intel_server() { return cpu_has_avx512() && __builtin_cpu_is("intel"); }
+static bool streams_pixels() { return !cpu_has_avx512() || !__builtin_cpu_is("intel"); }
 
 #else
 
 bool cpu_has_avx2() { return false; }
 bool cpu_has_avx512() { return false; }
-static bool is_intel_server() { return false; }
+static bool streams_pixels() { return false; }
 
 #endif
 
@@ -52,12 +52,13 @@ bool worth_streaming(std::size_t bytes) {
   return bytes >= static_cast<std::size_t>(std::clamp(cache / 2, 4L << 20, 16L << 20));
 }
 
-// Memory is far from the cores of these CPUs, and a core waits for few streaming stores at a time:
-// 256 images took 24 ms with them and 18 ms without, on one core and on both of a Cascade Lake.
-// Copies, which compute nothing meanwhile, were equally fast.
+// Not on Intel's servers: memory is far from their cores, and a core waits for few streaming stores
+// at a time. 256 images took 24 ms with them and 18 ms without, on one core and on both of a
+// Cascade Lake. Copies, which compute nothing meanwhile, were equally fast. Nor on AArch64, whose
+// cores detect long runs of whole lines.
 bool worth_streaming_pixels(std::size_t bytes) {
-  static const bool is_slow = is_intel_server();
-  return !is_slow && worth_streaming(bytes);
+  static const bool streams = streams_pixels();
+  return streams && worth_streaming(bytes);
 }
 
 }  // namespace pinfeed::dispatch

@@ -12,16 +12,13 @@ bool always() { return true; }
 
 constexpr Isa kIsas[] = {
 #if defined(__x86_64__)
-    {"avx512", cpu_has_avx512, kernels::normalize_images_avx512, &kernels::kResizeAvx512,
-     &kernels::kPermuteAvx2, &kernels::kCastAvx2},
-    {"avx2", cpu_has_avx2, kernels::normalize_images_avx2, &kernels::kResizeAvx2,
-     &kernels::kPermuteAvx2, &kernels::kCastAvx2},
+    {"avx512", cpu_has_avx512, &kernels::kResizeAvx512, &kernels::kPermuteAvx2,
+     &kernels::kCastAvx2},
+    {"avx2", cpu_has_avx2, &kernels::kResizeAvx2, &kernels::kPermuteAvx2, &kernels::kCastAvx2},
 #elif defined(__aarch64__)
-    {"neon", always, kernels::normalize_images_neon, &kernels::kResizeNeon, &kernels::kPermuteNeon,
-     &kernels::kCastScalar},
+    {"neon", always, &kernels::kResizeNeon, &kernels::kPermuteNeon, &kernels::kCastScalar},
 #endif
-    {"scalar", always, kernels::normalize_images_scalar, &kernels::kResizeScalar,
-     &kernels::kPermuteScalar, &kernels::kCastScalar},
+    {"scalar", always, &kernels::kResizeScalar, &kernels::kPermuteScalar, &kernels::kCastScalar},
 };
 
 std::atomic<const Isa*>& active() {

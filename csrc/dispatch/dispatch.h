@@ -5,7 +5,6 @@
 #include <string_view>
 
 #include "kernels/cast.h"
-#include "kernels/image.h"
 #include "kernels/permute_runs.h"
 #include "kernels/resize.h"
 
@@ -14,10 +13,14 @@ namespace pinfeed::dispatch {
 struct Isa {
   std::string_view name;
   bool (*supported)();
-  kernels::NormalizeImages normalize_images;
   const kernels::ResizeRuns* resize;
   const kernels::PermuteRuns* permute;
   const kernels::CastTable* casts;
+
+  void normalize_images(const kernels::ImageBatch& batch, std::size_t begin,
+                        std::size_t end) const {
+    resize->normalize(batch, begin, end);
+  }
 };
 
 // The compiled tables, best first; the last one, "scalar", runs everywhere.

@@ -160,14 +160,9 @@ constexpr std::size_t plane_index(const ImageBatch& batch, std::size_t image, st
 }
 
 // Writes rows [row_begin, row_end) of the batch, padding included; row r is row r % height of image
-// r / height. Disjoint ranges may run at the same time.
-using NormalizeImages = void (*)(const ImageBatch& batch, std::size_t row_begin,
-                                 std::size_t row_end);
-
+// r / height. Disjoint ranges may run at the same time. The definition, in plain loops; SIMD code
+// is in walk_images of image_runs.h.
 void normalize_images_scalar(const ImageBatch& batch, std::size_t row_begin, std::size_t row_end);
-void normalize_images_avx2(const ImageBatch& batch, std::size_t row_begin, std::size_t row_end);
-void normalize_images_avx512(const ImageBatch& batch, std::size_t row_begin, std::size_t row_end);
-void normalize_images_neon(const ImageBatch& batch, std::size_t row_begin, std::size_t row_end);
 
 // Writes rows [row_begin, row_end) of the mask of a batch of `width` columns, counted in the same
 // way: a byte per pixel, 1 for the image and 0 for padding.

@@ -66,6 +66,21 @@ PINFEED_AVX2_INLINE void store_shuffled(const __m128i (&in)[Step], std::uint8_t*
   (store16<Streaming>(out + To * out_stride, shuffled<Table, To>(in, all)), ...);
 }
 
+// Splits blocks of 16 bytes per plane, of pixels of Step items, into the first Planes planes.
+template <int Item, int Step, int Planes, bool Streaming, bool Backwards>
+PINFEED_AVX2 void deinterleave_blocks(const std::byte* pixels, std::size_t blocks,
+                                      std::byte* planes, std::ptrdiff_t plane_stride) {
+  for (std::size_t block = 0; block < blocks; ++block) {
+    __m128i in[Step];
+    for (int from = 0; from < Step; ++from) in[from] = load16(pixels + 16 * from);
+    store_shuffled<kDeinterleave<Item, Step, Backwards>, Streaming>(
+        in, reinterpret_cast<std::uint8_t*>(planes), plane_stride,
+        std::make_integer_sequence<int, Planes>{});
+    pixels += kNext<Step, Backwards>;
+    planes += 16;
+  }
+}
+
 // Eight pixels in two halves of four, chosen by `part`. bfloat16 is packed from two vectors within
 // 128-bit lanes, so it uses pixels 0-3 | 8-11 and 4-7 | 12-15, other types 0-7 and 8-15. Backwards,
 // these are counted from the last.
@@ -262,7 +277,8 @@ struct Avx2 {
                                          const float* scale, const float* bias, std::byte* out,
                                          std::ptrdiff_t plane_stride) {
     if constexpr (Type == PixelType::uint8) {
-      permute_blocks<Step, Channels, Streaming, Backwards>(pixels, blocks, out, plane_stride);
+      deinterleave_blocks<1, Step, Channels, Streaming, Backwards>(
+          reinterpret_cast<const std::byte*>(pixels), blocks, out, plane_stride);
     } else {
       __m256i shuffle[2][Channels];
       __m256 scales[Channels], biases[Channels];
@@ -343,21 +359,6 @@ struct Avx2 {
     }
     for (; blocks > 0; --blocks, from += from_step, to += to_step) {
       store16<false>(to, _mm_shuffle_epi8(load16(from), shuffle));
-    }
-  }
-
- private:
-  template <int Step, int Channels, bool Streaming, bool Backwards>
-  PINFEED_AVX2 static void permute_blocks(const std::uint8_t* pixels, std::size_t blocks,
-                                          std::byte* out, std::ptrdiff_t plane_stride) {
-    for (std::size_t block = 0; block < blocks; ++block) {
-      __m128i in[Step];
-      for (int from = 0; from < Step; ++from) in[from] = load16(pixels + 16 * from);
-      store_shuffled<kDeinterleave<Step, Backwards>, Streaming>(
-          in, reinterpret_cast<std::uint8_t*>(out), plane_stride,
-          std::make_integer_sequence<int, Channels>{});
-      pixels += kNext<Step, Backwards>;
-      out += kBlock;
     }
   }
 };

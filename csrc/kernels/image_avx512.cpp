@@ -193,14 +193,6 @@ struct Avx512 : Avx2 {
 
 }  // namespace
 
-void pick_pixels_avx512(const PixelRows& from, std::size_t channels, std::size_t item,
-                        std::uint8_t* to, std::ptrdiff_t to_stride) {
-  pick_run<Avx512>(from, channels, item, to, to_stride);
-}
-
-void normalize_images_avx512(const ImageBatch& batch, std::size_t row_begin, std::size_t row_end) {
-  static constexpr ImageRuns runs = make_image_runs<Avx512>();
-  walk_images(runs, batch, row_begin, row_end);
-}
+constexpr ImageRuns kImageRunsAvx512 = make_image_runs<Avx512>();
 
 }  // namespace pinfeed::kernels

@@ -1,7 +1,6 @@
 // Image primitives for NEON, which every AArch64 CPU has.
 //
-// NEON has no intrinsics for streaming stores, and AArch64 cores detect long runs of whole lines,
-// so `Streaming` changes nothing here.
+// NEON has no intrinsics for streaming stores, so `Streaming` changes nothing here.
 #include <arm_neon.h>
 
 #include <type_traits>
@@ -196,16 +195,6 @@ const PermuteRuns kPermuteNeon = [] {
   return runs;
 }();
 
-void pick_pixels_neon(const PixelRows& from, std::size_t channels, std::size_t item,
-                      std::uint8_t* to, std::ptrdiff_t to_stride) {
-  pick_run<Neon>(from, channels, item, to, to_stride);
-}
-
-void normalize_images_neon(const ImageBatch& batch, std::size_t row_begin, std::size_t row_end) {
-  static constexpr ImageRuns runs = make_image_runs<Neon>();
-  ImageBatch cached = batch;
-  cached.streaming = false;  // else planes would go through a buffer for aligned streaming stores
-  walk_images(runs, cached, row_begin, row_end);
-}
+constexpr ImageRuns kImageRunsNeon = make_image_runs<Neon>();
 
 }  // namespace pinfeed::kernels

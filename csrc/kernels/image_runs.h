@@ -77,13 +77,6 @@ struct PixelRows {
 using PickPixels = void (*)(const PixelRows& from, std::size_t channels, std::size_t item,
                             std::uint8_t* to, std::ptrdiff_t to_stride);
 
-void pick_pixels_avx2(const PixelRows& from, std::size_t channels, std::size_t item,
-                      std::uint8_t* to, std::ptrdiff_t to_stride);
-void pick_pixels_avx512(const PixelRows& from, std::size_t channels, std::size_t item,
-                        std::uint8_t* to, std::ptrdiff_t to_stride);
-void pick_pixels_neon(const PixelRows& from, std::size_t channels, std::size_t item,
-                      std::uint8_t* to, std::ptrdiff_t to_stride);
-
 inline constexpr std::size_t kPicked = 16;  // bytes at a time
 
 // The number of bytes from the first to the last of a pixel.
@@ -126,6 +119,11 @@ constexpr int step_index(std::size_t step) {
   return step == 1 ? 0 : step == 3 ? 1 : step == 4 ? 2 : -1;
 }
 
+extern const ImageRuns kImageRunsAvx2;
+extern const ImageRuns kImageRunsAvx512;
+extern const ImageRuns kImageRunsNeon;
+
+// normalize_images_scalar with the primitives of an instruction set.
 void walk_images(const ImageRuns& runs, const ImageBatch& batch, std::size_t row_begin,
                  std::size_t row_end);
 

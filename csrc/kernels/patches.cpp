@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/copy.h"
+#include "kernels/resize.h"
 
 namespace pinfeed::kernels {
 namespace {
@@ -151,7 +152,7 @@ void join_rows(std::byte* to, const std::byte* from, std::size_t rows, std::size
 
 }  // namespace
 
-void write_patches(NormalizeImages normalize, const PatchOrder& order, const ImageBatch& group,
+void write_patches(const ResizeRuns& runs, const PatchOrder& order, const ImageBatch& group,
                    std::size_t row_begin, std::size_t row_end) {
   thread_local std::vector<std::byte> tile_bytes;
   const bool is_chw = group.out_layout == ImageLayout::chw;
@@ -205,7 +206,7 @@ void write_patches(NormalizeImages normalize, const PatchOrder& order, const Ima
                       static_cast<std::ptrdiff_t>(block * side), group.sources[i], crops[i]);
       }
       tile.width = count * side;
-      normalize(tile, 0, group.count * side);
+      runs.normalize(tile, 0, group.count * side);
       const std::size_t stride = tile.width * pixel;
       for (std::size_t i = 0; i < count * merged; ++i) {
         const std::size_t inner = i % merged;

@@ -13,6 +13,8 @@
 
 namespace pinfeed::kernels {
 
+struct ResizeRuns;
+
 // The size to which an image is resized before it is cut into patches.
 struct PatchSizes {
   std::int64_t patch = 0;     // rows and columns of a patch
@@ -55,8 +57,8 @@ struct PatchOrder {
 
 // Writes rows [row_begin, row_end) of a group's slot, multiples of order.rows(), as patches that
 // begin at `group.out`. The group has one source per frame slot, or one for all; its height and
-// width are multiples of a block. `normalize` belongs to an instruction set.
-void write_patches(NormalizeImages normalize, const PatchOrder& order, const ImageBatch& group,
+// width are multiples of a block.
+void write_patches(const ResizeRuns& runs, const PatchOrder& order, const ImageBatch& group,
                    std::size_t row_begin, std::size_t row_end);
 
 }  // namespace pinfeed::kernels

@@ -10,39 +10,18 @@ namespace {
 
 constexpr int kVector = 16;
 
-// Planes from pixels: byte b of plane c is byte b % Item of item c of pixel b / Item.
-template <int Item, int Channels>
-inline constexpr auto kItemDeinterleave = make_shuffles<Channels>([](int byte) {
-  const int plane = byte / kVector, pixel = byte % kVector / Item;
-  return (pixel * Channels + plane) * Item + byte % Item;
-});
-
 template <int Item, int Channels>
 inline constexpr auto kItemInterleave = make_shuffles<Channels>([](int byte) {
   const int item = byte / Item;
   return item % Channels * kVector + item / Channels * Item + byte % Item;
 });
 
-template <int Item, int Channels>
-PINFEED_AVX2 void deinterleave_blocks(const std::byte* pixels, std::size_t blocks,
-                                      std::byte* planes, std::ptrdiff_t plane_stride) {
-  for (std::size_t block = 0; block < blocks; ++block) {
-    __m128i in[Channels];
-    for (int from = 0; from < Channels; ++from) in[from] = load16(pixels + kVector * from);
-    store_shuffled<kItemDeinterleave<Item, Channels>, false>(
-        in, reinterpret_cast<std::uint8_t*>(planes), plane_stride,
-        std::make_integer_sequence<int, Channels>{});
-    pixels += kVector * Channels;
-    planes += kVector;
-  }
-}
-
 // One plane's vector of a block.
 template <int Item, int Channels, int Plane>
 PINFEED_AVX2_INLINE __m128i plane_vector(const std::byte* pixels) {
   __m128i in[Channels];
   for (int from = 0; from < Channels; ++from) in[from] = load16(pixels + kVector * from);
-  return shuffled<kItemDeinterleave<Item, Channels>, Plane>(
+  return shuffled<kDeinterleave<Item, Channels, false>, Plane>(
       in, std::make_integer_sequence<int, Channels>{});
 }
 
@@ -132,9 +111,10 @@ struct Avx2Permute {
     if (count * Item < kVector) {
       return deinterleave_scalar<Item, Channels>(pixels, count, planes, plane_stride);
     }
-    deinterleave_blocks<Item, Channels>(pixels, count * Item / kVector, planes, plane_stride);
+    constexpr auto split = deinterleave_blocks<Item, Channels, Channels, false, false>;
+    split(pixels, count * Item / kVector, planes, plane_stride);
     const std::size_t last = count * Item - kVector;  // it may overlap the block before it
-    deinterleave_blocks<Item, Channels>(pixels + last * Channels, 1, planes + last, plane_stride);
+    split(pixels + last * Channels, 1, planes + last, plane_stride);
   }
 
   template <std::size_t Item, std::size_t Channels>

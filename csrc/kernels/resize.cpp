@@ -147,14 +147,14 @@ class Resizer {
     }
     const PixelRows pixels{source.data,           0, source.column_stride,
                            source.channel_stride, 1, columns_.source_size()};
-    if (source.crop == nullptr && runs_->pick != nullptr && types_.out != PixelType::float32 &&
+    if (source.crop == nullptr && runs_->images != nullptr && types_.out != PixelType::float32 &&
         can_pick(pixels, channels_, item_)) {
       if (row + kRowsAhead < resize_->source.height) {
         const auto width = static_cast<std::ptrdiff_t>(pixels.columns) * pixels.column_stride;
         prefetch_lines(source.data + kRowsAhead * source.row_stride + std::min(width, {}),
                        static_cast<std::size_t>(std::abs(width)));
       }
-      return runs_->pick(pixels, channels_, item_, row_.data(), 0);
+      return runs_->images->pick_pixels(pixels, channels_, item_, row_.data(), 0);
     }
     runs_->normalize({.sources = &source,
                       .count = 1,
@@ -220,7 +220,7 @@ ImageBatch only(std::size_t image, const ImageBatch& batch) {
 void normalize(const ResizeRuns& runs, const ResizedBatch& batch, const ImageBatch& images,
                std::size_t begin, std::size_t end) {
   if (batch.patches == nullptr) return runs.normalize(images, begin, end);
-  write_patches(runs.normalize, *batch.patches, images, begin, end);
+  write_patches(runs, *batch.patches, images, begin, end);
 }
 
 // Rows [begin, end) of one image; write_rows(y, count, to) writes them to a stage first.

@@ -73,8 +73,7 @@ struct ResizeSums {
 
 // The primitives of one instruction set.
 struct ResizeRuns {
-  NormalizeImages normalize;
-  PickPixels pick;  // null: normalize does it
+  const ImageRuns* images;  // null: plain loops
   const CastTable* casts;
   const ResizeSums* bytes;
   const ResizeSums* floats;
@@ -85,6 +84,12 @@ struct ResizeRuns {
   // As color.h defines them. The first reads and writes up to kRunSlack bytes more.
   void (*saturate)(const Saturation& saturation, std::uint8_t* pixels, std::size_t count);
   std::uint64_t (*gray_sum)(const std::uint8_t* pixels, std::size_t count);
+
+  // Images that are not resized.
+  void normalize(const ImageBatch& batch, std::size_t row_begin, std::size_t row_end) const {
+    if (images == nullptr) return normalize_images_scalar(batch, row_begin, row_end);
+    walk_images(*images, batch, row_begin, row_end);
+  }
 };
 
 inline constexpr std::size_t kRunSlack = 128;
@@ -95,7 +100,7 @@ extern const ResizeRuns kResizeAvx2;
 extern const ResizeRuns kResizeAvx512;
 extern const ResizeRuns kResizeNeon;
 
-// Writes rows [row_begin, row_end) of the batch, counted as in NormalizeImages. Disjoint ranges may
+// Writes rows [row_begin, row_end) of the batch, counted as for ImageBatch. Disjoint ranges may
 // run at the same time; ranges of whole images are the fastest. Throws std::bad_alloc.
 void resize_images(const ResizeRuns& runs, const ResizedBatch& batch, std::size_t row_begin,
                    std::size_t row_end);

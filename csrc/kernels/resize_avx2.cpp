@@ -294,10 +294,9 @@ const ResizeSums kFloatSumsAvx2{floats_along_row, floats_along_columns};
 
 }  // namespace
 
-const ResizeRuns kResizeAvx2{normalize_images_avx2, pick_pixels_avx2, &kCastAvx2,    &kByteSumsAvx2,
-                             &kFloatSumsAvx2,       recolor_avx2,     saturate_avx2, gray_sum_avx2};
-const ResizeRuns kResizeAvx512{normalize_images_avx512, pick_pixels_avx512, &kCastAvx2,
-                               &kByteSumsAvx2,          &kFloatSumsAvx2,    recolor_avx2,
-                               saturate_avx2,           gray_sum_avx2};
+const ResizeRuns kResizeAvx2{&kImageRunsAvx2, &kCastAvx2,    &kByteSumsAvx2, &kFloatSumsAvx2,
+                             recolor_avx2,    saturate_avx2, gray_sum_avx2};
+const ResizeRuns kResizeAvx512{&kImageRunsAvx512, &kCastAvx2,    &kByteSumsAvx2, &kFloatSumsAvx2,
+                               recolor_avx2,      saturate_avx2, gray_sum_avx2};
 
 }  // namespace pinfeed::kernels

@@ -56,7 +56,7 @@ const ResizeSums kByteSumsNeon{along_row, along_columns};
 
 }  // namespace
 
-const ResizeRuns kResizeNeon{normalize_images_neon, pick_pixels_neon, &kCastScalar, &kByteSumsNeon,
-                             &kFloatSums,           recolor,          saturate,     gray_sum};
+const ResizeRuns kResizeNeon{&kImageRunsNeon, &kCastScalar, &kByteSumsNeon, &kFloatSums,
+                             recolor,         saturate,     gray_sum};
 
 }  // namespace pinfeed::kernels

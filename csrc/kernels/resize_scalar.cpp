@@ -68,13 +68,7 @@ void floats_along_columns(const Taps& taps, std::size_t output, const std::uint8
 
 const ResizeSums kByteSums{along_row, along_columns};
 const ResizeSums kFloatSums{floats_along_row, floats_along_columns};
-const ResizeRuns kResizeScalar{normalize_images_scalar,
-                               nullptr,
-                               &kCastScalar,
-                               &kByteSums,
-                               &kFloatSums,
-                               recolor,
-                               saturate,
-                               gray_sum};
+const ResizeRuns kResizeScalar{nullptr, &kCastScalar, &kByteSums, &kFloatSums,
+                               recolor, saturate,     gray_sum};
 
 }  // namespace pinfeed::kernels

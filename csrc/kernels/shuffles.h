@@ -38,10 +38,13 @@ constexpr Shuffles<Vectors> make_shuffles(Source source) {
   return shuffles;
 }
 
-// Interleaved pixels → planes, one vector each; of the last pixel first if Backwards.
-template <int Step, bool Backwards>
-inline constexpr auto kDeinterleave = make_shuffles<Step>(
-    [](int byte) { return (Backwards ? 15 - byte % 16 : byte % 16) * Step + byte / 16; });
+// Pixels of Step items of Item bytes → planes, one vector each; of the last pixel first if
+// Backwards.
+template <int Item, int Step, bool Backwards>
+inline constexpr auto kDeinterleave = make_shuffles<Step>([](int byte) {
+  const int plane = byte / 16, pixel = byte % 16 / Item;
+  return ((Backwards ? 16 / Item - 1 - pixel : pixel) * Step + plane) * Item + byte % Item;
+});
 
 // Packs the first [false] or the last [true] `words` of four words in each lane: at the beginning
 // in order, or at the end in reverse order.

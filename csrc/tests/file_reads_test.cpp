@@ -2,15 +2,11 @@
 #include "runtime/file_reads.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -20,7 +16,6 @@
 namespace {
 
 using namespace pinfeed::tests;
-using pinfeed::runtime::FileError;
 using pinfeed::runtime::FileReads;
 using pinfeed::runtime::FileRows;
 using pinfeed::runtime::PartEnds;
@@ -184,43 +179,6 @@ void test_rows_of_no_bytes() {
   CHECK(reads.is_ready() && reads.chunks() == 1);
 }
 
-template <class Function>
-std::string message_of(const Function& function) {
-  try {
-    function();
-  } catch (const FileError& error) {
-    return std::to_string(error.error_number) + " " + error.what();
-  }
-  return "";
-}
-
-void test_messages() {
-  const std::vector<std::int64_t> chosen{2, 995};
-  for (const bool alike : {true, false}) {
-    Rows rows({1000});
-    const std::string path = rows.folder.path(0);
-    CHECK(truncate(path.c_str(), size_of(990)) == 0);
-    FileReads reads = reads_of(rows, chosen, alike);
-    CHECK(message_of([&] { reads.plan(true, 1); }) ==
-          "0 " + path + ": the file was cut short: it has " + std::to_string(size_of(990)) +
-              " bytes, but row 995 ends at byte " + std::to_string(size_of(996)) +
-              "; write or download it again");
-
-    Rows parts({300, 700});
-    const std::string second = parts.folder.path(1);
-    CHECK(truncate(second.c_str(), size_of(600)) == 0);
-    FileReads cut = reads_of(parts, chosen, alike);
-    CHECK(message_of([&] { cut.plan(true, 1); }) ==
-          "0 " + second + ": the file was cut short: it has " + std::to_string(size_of(600)) +
-              " bytes, and had " + std::to_string(size_of(700)) +
-              " when it was opened; write or download it again");
-    CHECK(unlink(second.c_str()) == 0);
-    FileReads gone = reads_of(parts, chosen, alike);
-    CHECK(message_of([&] { gone.plan(true, 1); }) ==
-          std::to_string(ENOENT) + " " + second + ": can't be read: " + std::strerror(ENOENT));
-  }
-}
-
 }  // namespace
 
 void file_reads_tests() {
@@ -228,5 +186,4 @@ void file_reads_tests() {
   run("file reads: to an output, in chunks, as a whole, mapped", test_kinds_of_reads);
   run("file reads: rows that are reversed", test_reversed_rows);
   run("file reads: rows of no bytes", test_rows_of_no_bytes);
-  run("file reads: what messages say", test_messages);
 }

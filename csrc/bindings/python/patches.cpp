@@ -312,7 +312,7 @@ class Patches {
                     std::size_t row_begin, std::size_t row_end) const {
     const kernels::ResizeRuns& runs = *dispatch::active_isa().resize;
     if (!clip.is_resized) {
-      return kernels::write_patches(runs.normalize, order, frames, row_begin, row_end);
+      return kernels::write_patches(runs, order, frames, row_begin, row_end);
     }
     ResizedBatch resized{frames, &resizes_[clip.first], crops_.interpolation(), nullptr,
                          crops_.in_floats()};
