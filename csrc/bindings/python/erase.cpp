@@ -106,9 +106,8 @@ void erase_images(const py::object& batch, const std::string& layout, const Eras
 }  // namespace
 
 void register_erase(py::module_& m) {
-  bind_options(m, "ErasingOptions", Keyword{"probability", &ErasingOptions::probability},
-               Keyword{"area", &ErasingOptions::area}, Keyword{"ratio", &ErasingOptions::ratio},
-               Keyword{"values", &ErasingOptions::values});
+  bind_options<ErasingOptions, &ErasingOptions::probability, &ErasingOptions::area,
+               &ErasingOptions::ratio, &ErasingOptions::values>(m, "ErasingOptions");
   m.def("erase_images", &erase_images, py::arg("batch"), py::arg("layout"), py::arg("options"),
         py::arg("key"), py::arg("samples"), py::arg("name"), py::arg("threads"));
 }

@@ -388,31 +388,19 @@ struct Checks<GeometryStep> {
 
 void register_augment_options(py::module_& m) {
   using Step = GeometryStep;
-  bind_options(
-      m, "GeometryStep", Keyword{"kind", &Step::kind}, Keyword{"height", &Step::height},
-      Keyword{"width", &Step::width}, Keyword{"share", &Step::share},
-      Keyword{"above", &Step::above}, Keyword{"left", &Step::left}, Keyword{"below", &Step::below},
-      Keyword{"right", &Step::right}, Keyword{"pad_if_needed", &Step::pad_if_needed},
-      Keyword{"as_transformers", &Step::as_transformers}, Keyword{"range", &Step::range},
-      Keyword{"ratio", &Step::ratio}, Keyword{"sizes", &Step::sizes},
-      Keyword{"overlaps", &Step::overlaps}, Keyword{"trials", &Step::trials},
-      Keyword{"probability", &Step::probability}, Keyword{"longest", &Step::longest},
-      Keyword{"by_area", &Step::by_area}, Keyword{"ratio_probability", &Step::ratio_probability});
-  bind_options(m, "ColorStep", Keyword{"brightness", &ColorStep::brightness},
-               Keyword{"contrast", &ColorStep::contrast},
-               Keyword{"saturation", &ColorStep::saturation},
-               Keyword{"probability", &ColorStep::probability});
-  bind_options(m, "BorderOptions", Keyword{"kind", &BorderOptions::kind},
-               Keyword{"fill", &BorderOptions::fill})
+  bind_options<Step, &Step::kind, &Step::height, &Step::width, &Step::share, &Step::above,
+               &Step::left, &Step::below, &Step::right, &Step::pad_if_needed,
+               &Step::as_transformers, &Step::range, &Step::ratio, &Step::sizes, &Step::overlaps,
+               &Step::trials, &Step::probability, &Step::longest, &Step::by_area,
+               &Step::ratio_probability>(m, "GeometryStep");
+  bind_options<ColorStep, &ColorStep::brightness, &ColorStep::contrast, &ColorStep::saturation,
+               &ColorStep::probability>(m, "ColorStep");
+  bind_options<BorderOptions, &BorderOptions::kind, &BorderOptions::fill>(m, "BorderOptions")
       .def_readonly("kind", &BorderOptions::kind);
-  bind_options(m, "AugmentOptions", Keyword{"steps", &AugmentOptions::steps},
-               Keyword{"border", &AugmentOptions::border},
-               Keyword{"resized_border", &AugmentOptions::resized_border},
-               Keyword{"interpolation", &AugmentOptions::interpolation},
-               Keyword{"one_of", &AugmentOptions::one_of},
-               Keyword{"in_floats", &AugmentOptions::in_floats},
-               Keyword{"colors", &AugmentOptions::colors},
-               Keyword{"may_be_small", &AugmentOptions::may_be_small});
+  bind_options<AugmentOptions, &AugmentOptions::steps, &AugmentOptions::border,
+               &AugmentOptions::resized_border, &AugmentOptions::interpolation,
+               &AugmentOptions::one_of, &AugmentOptions::in_floats, &AugmentOptions::colors,
+               &AugmentOptions::may_be_small>(m, "AugmentOptions");
   bind_class<ImageCrops, std::shared_ptr<ImageCrops>>(m, "ImageCrops")
       .def_property_readonly("sources", [](const ImageCrops& crops) {
         py::list sizes;

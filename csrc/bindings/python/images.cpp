@@ -321,17 +321,13 @@ py::tuple crop_images(py::object images, py::object indices, const ImageFormat& 
 
 void register_images(py::module_& m) {
   register_augment_options(m);
-  bind_options(m, "ImageFormat", Keyword{"mean", &ImageFormat::mean},
-               Keyword{"std", &ImageFormat::std}, Keyword{"scale", &ImageFormat::scale},
-               Keyword{"input", &ImageFormat::input}, Keyword{"is_guess", &ImageFormat::is_guess},
-               Keyword{"remembers", &ImageFormat::remembers},
-               Keyword{"output", &ImageFormat::output}, Keyword{"dtype", &ImageFormat::dtype})
+  bind_options<ImageFormat, &ImageFormat::mean, &ImageFormat::std, &ImageFormat::scale,
+               &ImageFormat::input, &ImageFormat::is_guess, &ImageFormat::remembers,
+               &ImageFormat::output, &ImageFormat::dtype>(m, "ImageFormat")
       .def_readonly("output", &ImageFormat::output);
-  bind_options(m, "ImagePaddingOptions", Keyword{"value", &ImagePaddingOptions::value},
-               Keyword{"multiple_of", &ImagePaddingOptions::multiple_of},
-               Keyword{"sizes", &ImagePaddingOptions::sizes},
-               Keyword{"mask", &ImagePaddingOptions::mask},
-               Keyword{"min_size", &ImagePaddingOptions::min_size});
+  bind_options<ImagePaddingOptions, &ImagePaddingOptions::value, &ImagePaddingOptions::multiple_of,
+               &ImagePaddingOptions::sizes, &ImagePaddingOptions::mask,
+               &ImagePaddingOptions::min_size>(m, "ImagePaddingOptions");
   m.def("normalize_images", &normalize_images, py::arg("images"), py::arg("indices"),
         py::arg("format"), py::arg("target"), py::arg("name"), py::arg("threads"),
         py::arg("argument") = "", py::arg("padding") = py::none());

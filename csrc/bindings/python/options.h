@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <iterator>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -15,13 +16,18 @@
 
 namespace pinfeed::bindings {
 
-template <class Options, class Value>
-struct Keyword {
-  const char* name;
-  Value Options::* member;
-};
-template <class Options, class Value>
-Keyword(const char*, Value Options::*) -> Keyword<Options, Value>;  // clang 14 doesn't deduce it
+// The name of a data member: the compiler's name of this function ends in "Member =
+// &Options::name]". Never destroyed, like all globals.
+template <auto Member>
+const char* member_name() {
+  static const auto* const name = [](std::string_view function) {
+    function.remove_prefix(function.find("Member = "));
+    const std::size_t end = function.find_first_of(";]");
+    const std::size_t begin = function.rfind(':', end) + 1;
+    return new std::string(function.substr(begin, end - begin));
+  }(__PRETTY_FUNCTION__);
+  return name->c_str();
+}
 
 // Without pybind11's metaclass, which is only for static attributes; the stub has none either.
 template <class Type, class... Holder>
@@ -46,31 +52,31 @@ struct Checks {
   static void check(const Options&) {}
 };
 
-// Binds a struct as a class. `keywords` are all its members, in order.
-template <class Options, class... Values>
-pybind11::class_<Options> bind_options(pybind11::module_& m, const char* name,
-                                       Keyword<Options, Values>... keywords) {
+// Binds a struct as a class. `Members`: all of them, in order.
+template <class Options, auto... Members>
+pybind11::class_<Options> bind_options(pybind11::module_& m, const char* name) {
   namespace py = pybind11;
   const Options defaults{};
   py::class_<Options> bound = bind_class<Options>(m, name);
-  bound.def(py::init([keywords...](Values... values) {
+  bound.def(py::init([](std::remove_cvref_t<decltype(defaults.*Members)>... values) {
               Options options{};
-              ((options.*keywords.member = std::move(values)), ...);
+              ((options.*Members = std::move(values)), ...);
               Checks<Options>::check(options);
               return options;
             }),
-            py::kw_only(), (py::arg(keywords.name) = defaults.*keywords.member)...);
-  bound.def("__repr__", [name, keywords...](const Options& self) {
+            py::kw_only(), (py::arg(member_name<Members>()) = defaults.*Members)...);
+  bound.def("__repr__", [name](const Options& self) {
     py::list parts;
-    (parts.append(py::str("{}={!r}").format(keywords.name, self.*keywords.member)), ...);
+    (parts.append(py::str("{}={!r}").format(member_name<Members>(), self.*Members)), ...);
     return py::str("{}({})").format(name, py::str(", ").attr("join")(parts));
   });
   bound.def(py::pickle(
-      [keywords...](const Options& self) { return py::make_tuple(self.*keywords.member...); },
-      [keywords...](const py::tuple& state) {
+      [](const Options& self) { return py::make_tuple(self.*Members...); },
+      [](const py::tuple& state) {
         Options options{};
         std::size_t i = 0;
-        ((options.*keywords.member = state[i++].template cast<Values>()), ...);
+        ((options.*Members = state[i++].cast<std::remove_cvref_t<decltype(options.*Members)>>()),
+         ...);
         Checks<Options>::check(options);
         return options;
       }));

@@ -375,15 +375,10 @@ void register_pack(py::module_& m) {
         py::arg("name"), py::arg("threads"), py::kw_only(), py::arg("side") = "right",
         py::arg("max_length") = py::none(), py::arg("dtype") = py::none(),
         py::arg("scale") = py::none(), py::arg("lengths") = py::none(), py::arg("argument") = "");
-  bind_options(m, "PackOptions", Keyword{"fill", &PackOptions::fill},
-               Keyword{"first", &PackOptions::first}, Keyword{"dtype", &PackOptions::dtype},
-               Keyword{"flat", &PackOptions::flat},
-               Keyword{"position_start", &PackOptions::position_start},
-               Keyword{"position_ids", &PackOptions::position_ids},
-               Keyword{"document_ids", &PackOptions::document_ids},
-               Keyword{"seq_idx", &PackOptions::seq_idx},
-               Keyword{"attention_mask", &PackOptions::attention_mask},
-               Keyword{"cu_seqlens", &PackOptions::cu_seqlens});
+  bind_options<PackOptions, &PackOptions::fill, &PackOptions::first, &PackOptions::dtype,
+               &PackOptions::flat, &PackOptions::position_start, &PackOptions::position_ids,
+               &PackOptions::document_ids, &PackOptions::seq_idx, &PackOptions::attention_mask,
+               &PackOptions::cu_seqlens>(m, "PackOptions");
   m.def("pack", &pack, py::arg("source"), py::arg("offsets"), py::arg("indices"),
         py::arg("packing"), py::arg("options"), py::arg("target"), py::arg("name"),
         py::arg("threads"));

@@ -286,11 +286,9 @@ void check_value(py::handle value, const std::string& dtype, const std::string& 
 void register_pad(py::module_& m) {
   m.def("check_value", &check_value, py::arg("value"), py::arg("dtype"), py::arg("function"),
         py::arg("keyword"));
-  bind_options(m, "PadOptions", Keyword{"value", &PadOptions::value},
-               Keyword{"axes", &PadOptions::axes}, Keyword{"one_axis", &PadOptions::one_axis},
-               Keyword{"side", &PadOptions::side}, Keyword{"max_length", &PadOptions::max_length},
-               Keyword{"multiple_of", &PadOptions::multiple_of},
-               Keyword{"dtype", &PadOptions::dtype}, Keyword{"scale", &PadOptions::scale});
+  bind_options<PadOptions, &PadOptions::value, &PadOptions::axes, &PadOptions::one_axis,
+               &PadOptions::side, &PadOptions::max_length, &PadOptions::multiple_of,
+               &PadOptions::dtype, &PadOptions::scale>(m, "PadOptions");
   m.def("pad", &pad, py::arg("source"), py::arg("offsets"), py::arg("indices"), py::arg("options"),
         py::arg("target"), py::arg("name"), py::arg("threads"), py::arg("argument") = "",
         py::kw_only(), py::arg("lengths"), py::arg("mask"), py::arg("replaced") = py::none());

@@ -350,15 +350,11 @@ py::tuple patch_images(py::object images, py::object indices, const std::optiona
 }  // namespace
 
 void register_patches(py::module_& m) {
-  bind_options(m, "PatchSizes", Keyword{"patch", &PatchSizes::patch},
-               Keyword{"multiple", &PatchSizes::multiple},
-               Keyword{"min_side", &PatchSizes::min_side},
-               Keyword{"min_pixels", &PatchSizes::min_pixels},
-               Keyword{"max_pixels", &PatchSizes::max_pixels},
-               Keyword{"max_patches", &PatchSizes::max_patches});
-  bind_options(m, "PatchOptions", Keyword{"sizes", &PatchOptions::sizes},
-               Keyword{"merge", &PatchOptions::merge}, Keyword{"temporal", &PatchOptions::temporal},
-               Keyword{"pad_to", &PatchOptions::pad_to})
+  bind_options<PatchSizes, &PatchSizes::patch, &PatchSizes::multiple, &PatchSizes::min_side,
+               &PatchSizes::min_pixels, &PatchSizes::max_pixels, &PatchSizes::max_patches>(
+      m, "PatchSizes");
+  bind_options<PatchOptions, &PatchOptions::sizes, &PatchOptions::merge, &PatchOptions::temporal,
+               &PatchOptions::pad_to>(m, "PatchOptions")
       .def_readonly("sizes", &PatchOptions::sizes);
   m.def("patch_grids", &patch_grids, py::arg("images"), py::arg("sizes"), py::arg("name"),
         py::arg("is_single"));

@@ -127,10 +127,8 @@ py::tuple move_points(const ImageCrops& crops, const Corners& points, const Inte
 }  // namespace
 
 void register_targets(py::module_& m) {
-  bind_options(
-      m, "BoxOptions", Keyword{"format", &BoxOptions::format},
-      Keyword{"of_image", &BoxOptions::of_image}, Keyword{"of_batch", &BoxOptions::of_batch},
-      Keyword{"min_size", &BoxOptions::min_size}, Keyword{"min_area", &BoxOptions::min_area});
+  bind_options<BoxOptions, &BoxOptions::format, &BoxOptions::of_image, &BoxOptions::of_batch,
+               &BoxOptions::min_size, &BoxOptions::min_area>(m, "BoxOptions");
   m.def("to_corners", &to_corners, py::arg("boxes").noconvert(), py::arg("format"));
   m.def("move_boxes", &move_boxes, py::arg("crops"), py::arg("objects"), py::arg("options"),
         py::arg("slot"), py::arg("target"), py::arg("name"));
