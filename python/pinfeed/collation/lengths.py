@@ -7,7 +7,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -15,9 +15,6 @@ from pinfeed.arguments import Problem
 from pinfeed.fields.jagged import Jagged
 from pinfeed.fields.pack import Pack
 from pinfeed.fields.pad import OF_SHAPES, Pad
-
-if TYPE_CHECKING:
-    from pinfeed.collation.plan import Entry
 
 # Keys of tokens, and of entries with one item per token.
 _TOKENS = "input_ids", "token_ids", "tokens"
@@ -143,16 +140,17 @@ class Comparisons:
     """The comparisons of the entries of a container.
 
     Args:
-        entries: Entries of the plan by key.
+        fields: Fields by key.
+        names: Names of the entries in messages, by key.
         in_dict: Whether the container is a dict.
 
     Attributes:
         keys: Keys of the entries that the next batch compares.
     """
 
-    def __init__(self, entries: Mapping[Any, Entry], *, in_dict: bool) -> None:
-        fields = {key: entry.fields for key, entry in entries.items()}
-        names = {key: entry.context.name for key, entry in entries.items()}
+    def __init__(
+        self, fields: Mapping[Any, Any], names: Mapping[Any, str], *, in_dict: bool
+    ) -> None:
         pairs = [
             (key, field.like, True, "")
             for key, field in fields.items()

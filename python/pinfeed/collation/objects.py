@@ -5,22 +5,28 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from pinfeed.arguments import ARRAYS, Problem, known_length
-from pinfeed.fields.field import ABSENT, EntryWithExtras, FieldContext, Objects, Shared, sharing
+from pinfeed.fields.field import (
+    ABSENT,
+    EntryWithExtras,
+    Field,
+    FieldContext,
+    Objects,
+    Shared,
+    sharing,
+)
 from pinfeed.fields.image import Image
 from pinfeed.fields.jagged import Jagged
 from pinfeed.fields.pad import Pad
 from pinfeed.fields.stack import Keep, Stack
 from pinfeed.fields.targets import Boxes, Target, require_same_counts
 from pinfeed.functional.sequences import JaggedBatch, Padded
-
-if TYPE_CHECKING:
-    from pinfeed.collation.plan import Entry
 
 # Names of entries with one value per box in detection datasets. Other names are recognized by their
 # lengths, if they differ between images, after this many images, or after two if there is a row per box.
@@ -52,6 +58,18 @@ def with_labels(fields: Mapping[Any, Any], all_fields: Mapping[Any, Any]) -> dic
     }
 
 
+class _Entry(Protocol):
+    """What a group needs of the plan's entries, which import this file."""
+
+    fields: Any
+    field: Field | None
+    context: FieldContext
+
+    def make(
+        self, column: Any, indices: npt.NDArray[np.int64] | None, batch: FieldContext
+    ) -> Any: ...
+
+
 class ImageGroup:
     """An entry of images, and the entries of the same dict that depend on it.
 
@@ -64,7 +82,7 @@ class ImageGroup:
         labels: Keys of the entries with one value per box.
     """
 
-    def __init__(self, image: Any, entries: Mapping[Any, Entry]) -> None:
+    def __init__(self, image: Any, entries: Mapping[Any, _Entry]) -> None:
         self._image, self._entries = image, entries
         self._targets = {
             key: entry.field
@@ -186,7 +204,7 @@ def _columns(
 
 
 def image_groups(
-    entries: Mapping[Any, Entry], all_fields: Mapping[Any, Any], name: str
+    entries: Mapping[Any, _Entry], all_fields: Mapping[Any, Any], name: str
 ) -> list[ImageGroup]:
     """Returns the groups of the entries of a dict.
 

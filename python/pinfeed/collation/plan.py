@@ -228,7 +228,9 @@ class Group:
         self._images = image_groups(entries, all_fields, name)
         grouped = set().union(*(images.keys for images in self._images))
         self._others = {key: entry for key, entry in entries.items() if key not in grouped}
-        self._compared = Comparisons(self._others, in_dict=is_mapping)
+        fields = {key: entry.fields for key, entry in self._others.items()}
+        names = {key: entry.context.name for key, entry in self._others.items()}
+        self._compared = Comparisons(fields, names, in_dict=is_mapping)
 
     def collate(self, samples: Sequence[Any], batch: FieldContext) -> Any:
         """Returns the batch of the containers of all samples."""
