@@ -75,7 +75,7 @@ def test_the_limit(name):
     report, limit = Report(CASES[name]), name.split()[0]
     result = json.loads(json.dumps(report.to_dict()))
     assert report.limit == result["limit"] == limit
-    assert f"Limit: {limit}: {LIMITS[limit]}" in str(report)
+    assert f"Limit: {limit} ({LIMITS[limit]})" in str(report)
     assert str(report).endswith(f"\nWhat helps against this limit: {CURES[limit]}.")
     assert ("slow samples: 50, 100, 150\n" in str(report)) is (limit == "stragglers")
 

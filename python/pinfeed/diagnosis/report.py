@@ -113,7 +113,7 @@ class Report:
         bound = f"; at most {gain:.1f}× faster" if gain < 100 else ""
         if self.limit == "step" and not self.recommended:
             bound = "; nothing to gain here"
-        yield f"Limit: {self.limit}: {LIMITS[self.limit]}{bound}"
+        yield f"Limit: {self.limit} ({LIMITS[self.limit]}){bound}"
 
     def _of_stages(self) -> Iterator[str]:
         loop = self.measured.loop
