@@ -187,10 +187,18 @@ def arrays_in(node):
     return np.zeros((3, 2))
 
 
-def test_dtypes_that_torch_lacks():
-    """Keep accepts long doubles, which a batch can't contain."""
-    rows = pinfeed.ArrayDataset({"x": np.zeros((3, 2), np.longdouble)}).__getitems__([0, 1])
-    assert Collate({"x": Keep()})(rows)["x"][0].dtype == np.longdouble
+@pytest.mark.parametrize("kind", ["array", "memmap", "path", "directory"])
+def test_dtypes_that_torch_lacks(kind, tmp_path):
+    """Keep accepts long doubles, also of files, which a batch can't contain."""
+    values = np.arange(6, dtype=np.longdouble).reshape(3, 2)
+    path = tmp_path / ("directory" if kind == "directory" else "x.npy")
+    pinfeed.write_array(path, values)
+    source = values if kind == "array" else path
+    if kind == "memmap":
+        source = np.load(path, mmap_mode="r")
+    rows = pinfeed.ArrayDataset({"x": source}).__getitems__([0, 1])
+    kept = Collate({"x": Keep()})(rows)["x"]
+    assert (kept[1].dtype, kept[1].tolist()) == (np.longdouble, [2, 3])
     for samples in (rows, list(rows)):
         with pytest.raises(TypeError, match=r"Collate: entry \['x'\].*float128"):
             Collate()(samples)

@@ -1,5 +1,6 @@
 #include "bindings/python/file_array.h"
 
+#include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
 #include <array>
@@ -39,13 +40,14 @@ void raise_os_error(const runtime::FileError& error) {
 
 constexpr std::int64_t kMaxBytes = std::int64_t{1} << 62;
 
-FileArray open_one(py::object array, const py::str& path, int fd, std::int64_t offset) {
+FileArray open_one(py::array array, const py::str& path, int fd, std::int64_t offset) {
   auto opened = std::make_shared<const runtime::Descriptor>(runtime::Descriptor(fd));  // closes fd
   const FileStamp stamp = runtime::stamp_of(fd);
   if (offset < 0 || offset > stamp.size) {
     throw wrong_value({"FileArray"}, "an offset in the file", std::to_string(offset));
   }
-  const std::byte* const mapped = view_array(array, Subject{"FileArray"}).data - offset;
+  // of any dtype: samples can be taken from arrays whose dtype torch lacks
+  const std::byte* const mapped = static_cast<const std::byte*>(array.data()) - offset;
   std::vector<RowFile> files{{system_path(path), stamp, std::move(opened), mapped}};
   return {std::move(array), {std::make_shared<RowFiles>(std::move(files)), {offset}, {}}};
 }
