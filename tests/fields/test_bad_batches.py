@@ -284,6 +284,8 @@ HINTS: Hints = {
         torch.tensor([[1], [3]]), TypeError, r"got 1; write pad_value=1, or max_length=1 for a maximum length$"),
     "a token for its number": (lambda value: Collate(Pad(pad_value=value))([[1, 2], [3]]).values, "<pad>", 9,
         torch.tensor([[1, 2], [3, 9]]), TypeError, r"got '<pad>'; the number of a token is tokenizer\.pad_token_id$"),
+    "a side for a number": (lambda options: Collate(Pad(**options))([[1, 2], [3]]).values, {"pad_value": "left"}, {"side": "left"},
+        torch.tensor([[1, 2], [0, 3]]), TypeError, r"got 'left'; pass side='left'$"),
     "the name of a side": (lambda side: Collate(Pad(side=side))([[1, 2], [3]]).values, "Left", "left",
         torch.tensor([[1, 2], [0, 3]]), ValueError, r"got 'Left'; pass 'left'$"),
     "a key for a field": (of([{"label": 1}]), {"y": "label"}, {"y": Stack().from_key("label")}, {"y": torch.tensor([1])},

@@ -277,7 +277,9 @@ BAD = {
     "fractions of bytes": (of(v2.ToImage(), v2.ToDtype(torch.float32), OLD_FLOATS[1]), ValueError,
         "Normalize comes after ToDtype, and has constants for values of 0..1, but gets values of 0..255; write ToDtype(torch.float32, scale=True)"),
     "16 bits": (of(v2.ToImage(), v2.ToDtype(torch.int16), *FLOATS), ValueError, "ToDtype: an Image can't convert bytes to torch.int16"),
-    "ten crops": (of(transforms.TenCrop(8), transforms.Lambda(torch.stack)), ValueError, "it ends with Lambda, and an Image can't apply it;"),
+    "ten crops": (of(transforms.TenCrop(8), transforms.Lambda(torch.stack)), ValueError, "transform must return one image, but TenCrop returns several; stack"),
+    "five crops of tensors": (of(v2.FiveCrop(8), *FLOATS), ValueError, "transform must return one image, but FiveCrop returns several; stack"),
+    "a named color": (of(TO_TENSOR, transforms.RandomCrop(8, padding=2, fill="red")), ValueError, "takes numbers as fill, not 'red'; move it before"),
     "a fill between bytes": (of(TO_TENSOR, transforms.RandomCrop(8, padding=2, fill=0.3)), ValueError, "fills with whole bytes"),
     "twice normalized": (of(*OLD_FLOATS, OLD_FLOATS[1]), ValueError, "normalizes once"),
     "normalized bytes": (of(transforms.PILToTensor(), OLD_FLOATS[1]), ValueError, "Normalize: its input is bytes; put ToDtype(torch.float32, scale=True) before it"),
@@ -296,6 +298,20 @@ BAD = {
 @pytest.mark.parametrize("case", BAD)
 def test_bad_pipelines(case):
     check(*BAD[case])
+
+
+def test_five_crops():
+    """The hint in the message is the code in torchvision's documentation."""
+    several, to_bytes = transforms.FiveCrop(8), transforms.functional.pil_to_tensor
+    finish = transforms.Compose(OLD_FLOATS)
+    pipeline = transforms.Compose(
+        [several, transforms.Lambda(lambda crops: torch.stack([finish(crop) for crop in crops]))]
+    )
+    field = "Image(mean, std, input='TCHW', output='TCHW')"
+    check(lambda: pinfeed.Image.from_torchvision(pipeline), ValueError, "FiveCrop", field)
+    stack = torch.stack([to_bytes(crop) for crop in several(pil())])
+    image = eval(field, {"mean": MEAN, "std": STD, **NAMES})
+    torch.testing.assert_close(pinfeed.Collate(image)([stack])[0], pipeline(pil()))
 
 
 def numbers(one):

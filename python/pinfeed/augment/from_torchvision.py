@@ -89,6 +89,13 @@ def split_transform(kind: Any, transform: Any, options: dict[str, Any]) -> tuple
             f"{_NAME}: {derived[0]} must be left out, because the transform determines it; to change it, write "
             "the field yourself, as print(image) shows it"
         )
+    for part in transforms:
+        if _name(part) in ("FiveCrop", "TenCrop"):
+            raise ValueError(
+                f"{_NAME}: transform must return one image, but {type(part).__name__} returns several; stack "
+                "their bytes in the dataset with torch.stack([pil_to_tensor(crop) for crop in crops]), and "
+                "write the field Image(mean, std, input='TCHW', output='TCHW')"
+            )
     layouts = _layouts(transforms, str(options.get("input", "")))
     dtypes = _dtypes(transforms, layouts)
     first = next((i for i, dtype in enumerate(dtypes) if dtype not in (None, torch.uint8)), None)
@@ -365,7 +372,7 @@ def _add_resizing(plan: _Plan, transform: Any, step: Geometry) -> None:
 
 def _as_fill(plan: _Plan, fill: Any) -> Any:
     """Returns a number in units of bytes, or one per channel."""
-    if isinstance(fill, dict):
+    if isinstance(fill, dict | str):  # by type, or the name of a color
         raise _NotFused(f"an Image takes numbers as fill, not {fill!r}")
     numbers = [0] if fill is None else _numbers(fill)
     if plan.values == "normalized":  # and before, it would add another color

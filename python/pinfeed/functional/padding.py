@@ -97,6 +97,8 @@ def _number(value: Any, function: str) -> bool | int | float | complex:
             )
         if isinstance(value, str):
             hint = "the number of a token is tokenizer.pad_token_id"
+            if value in ("right", "left"):
+                hint = f"pass side={value!r}"
         text = f"{function}: pad_value must be a number, got {value!r}"
         raise TypeError(Problem("", text, hint=hint))
     return value
