@@ -193,7 +193,8 @@ dlpack::Tensor look_at_cpu_tensor(py::handle object, const Subject& subject) {
       return is_true(PyObject_GetAttrString(object.ptr(), kind));
     };
     if (is("is_nested")) {
-      throw wrong_type(subject, "a dense tensor", "a nested one", "call .unbind() for its parts");
+      throw wrong_type(subject, "a dense tensor", "a nested one",
+                       "x.unbind() returns its parts, and RaggedArray.from_sequences takes them");
     }
     if (is("is_quantized")) {
       throw wrong_type(subject, "a dense tensor", "a quantized one", "call .dequantize() first");
