@@ -2,11 +2,13 @@
 #include "runtime/file_reads.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -179,6 +181,26 @@ void test_rows_of_no_bytes() {
   CHECK(reads.is_ready() && reads.chunks() == 1);
 }
 
+// A file that is cut after its size was checked: the message names the row, and how to fix it.
+void test_message_of_a_short_file() {
+  for (const bool alike : {true, false}) {
+    Rows rows({1000});
+    const std::string path = rows.folder.path(0);
+    CHECK(truncate(path.c_str(), size_of(990)) == 0);
+    const std::vector<std::int64_t> chosen{2, 995};
+    FileReads reads = reads_of(rows, chosen, alike);
+    std::string message;
+    try {
+      reads.plan(true, 1);
+    } catch (const pinfeed::runtime::FileError& error) {
+      message = error.what();
+    }
+    CHECK(message == path + ": the file was cut short: it has " + std::to_string(size_of(990)) +
+                         " bytes, but row 995 ends at byte " + std::to_string(size_of(996)) +
+                         "; write or download it again");
+  }
+}
+
 }  // namespace
 
 void file_reads_tests() {
@@ -186,4 +208,5 @@ void file_reads_tests() {
   run("file reads: to an output, in chunks, as a whole, mapped", test_kinds_of_reads);
   run("file reads: rows that are reversed", test_reversed_rows);
   run("file reads: rows of no bytes", test_rows_of_no_bytes);
+  run("file reads: the message of a short file", test_message_of_a_short_file);
 }

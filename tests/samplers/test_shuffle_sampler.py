@@ -78,6 +78,10 @@ def test_ranks_share_the_order(options, epoch):
 
 def test_orders_are_the_same_in_every_version():
     assert lists(ShuffleSampler(10, 4, seed=3)) == [[9, 3, 7, 6], [1, 0, 5, 2], [4, 8]]
+    first = next(iter(ShuffleSampler(1_000_000_007, 4, seed=3))).tolist()
+    assert first == [680973208, 179166124, 762363030, 813945027]
+    first = next(iter(ShuffleSampler(2**40, 2, seed=3))).tolist()
+    assert first == [1078088286589, 461125658413]
 
 
 # The probability of a failure is below one in a billion, and seeds are fixed.
