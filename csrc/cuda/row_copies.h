@@ -159,7 +159,8 @@ struct RowCopies {
     const auto begin_of = [&](int i) {
       return ((block * kVectors + i) * threads + thread) * kVectorBytes;
     };
-    Vector loaded[kVectors];
+    // Initialized, because nvcc spills undefined vectors to local memory.
+    Vector loaded[kVectors] = {};
     unsigned whole = 0;  // a bit for each vector that lies in one range
     PINFEED_UNROLL
     for (int i = 0; i < kVectors; ++i) {
