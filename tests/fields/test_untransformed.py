@@ -2,6 +2,7 @@
 
 import pickle
 import re
+from collections import OrderedDict
 
 import numpy as np
 import PIL.Image
@@ -615,3 +616,10 @@ def test_an_empty_entry_does_not_have_others_judged_again():
     for _ in range(64):
         collate([{"image": image, "x": rng.random((1, 4)) * 60, "rare": empty} for _ in range(2)])
     pinfeed.Collate(fields)([{"image": image, "stats": np.array([[3, 5, 40, 50, 2, 1.0]])}])
+
+
+def test_an_empty_entry_stays_to_be_checked_between_other_samples():
+    collate = pinfeed.Collate({"image": RANDOM})
+    collate([photo(y=np.zeros((0, 4)))])
+    collate([OrderedDict(photo())])
+    check(lambda: collate([photo(y=CORNERS.astype(float))]), ValueError, "['y'] looks like boxes")

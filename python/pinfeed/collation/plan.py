@@ -16,7 +16,7 @@ from pinfeed.arguments import ARRAYS, Problem, add_hint, conversion_hint, neares
 from pinfeed.batches import SampleBatch
 from pinfeed.collation.lengths import Comparisons
 from pinfeed.collation.objects import explain_difference, image_groups, with_labels
-from pinfeed.collation.untransformed import FirstSamples
+from pinfeed.collation.untransformed import FirstSamples, Left
 from pinfeed.fields.field import ABSENT, EntryWithExtras, Field, FieldContext, Shared, sharing
 from pinfeed.fields.image import Image
 from pinfeed.fields.mask import Mask
@@ -170,7 +170,7 @@ class Entry:
         """
         cached = self._groups.get(type(node))
         is_known = cached is not None and cached.keys == _keys(node)
-        if cached is not None and is_known and cached.is_checked:
+        if cached is not None and is_known and cached.left is None:
             return cached
         if samples and isinstance(node, SampleBatch | JaggedBatch):
             got, hint = "a JaggedBatch", "pinfeed.functional.unbind(batch) returns its samples"
@@ -178,13 +178,13 @@ class Entry:
                 got = "batches of a PackedStream"
                 hint = "pass it to the DataLoader with batch_size=None"
             raise TypeError(Problem(self.context.name, "samples", got, hint))
-        is_checked = True
+        left = None
         if self._first is not None:
             rows = samples if indices is None else Rows(node, indices)
-            is_checked = self._first.check(rows, is_known)
+            left = self._first.check(rows, cached.left if cached and is_known else None)
         if cached is None or not is_known:
             cached = Group(self._owner, self.fields, node, self.context)
-        cached.is_checked = is_checked
+        cached.left = left
         self._groups[type(node)] = cached
         return cached
 
@@ -194,11 +194,12 @@ class Group:
 
     Attributes:
         keys: Keys or length; equal for containers of the same type with the same entries.
-        is_checked: Whether further samples need no check of their values.
+        left: What `FirstSamples` has left to check; None: nothing.
     """
 
     def __init__(self, owner: str, fields: Any, node: Any, context: FieldContext) -> None:
-        self._kind, self.keys, self.is_checked = type(node), _keys(node), True
+        self._kind, self.keys = type(node), _keys(node)
+        self.left: Left | None = None
         self._owner, self._context = owner, context
         name, of = f"{owner}: fields{context.path}", _MIRRORED[owner]
         all_fields = fields if isinstance(fields, Mapping) else {}

@@ -65,30 +65,31 @@ _MAX_IDS = 65535  # of objects
 _OUTLINES_READ, _POINTS_READ = 8, 64
 
 
+#: Paths of entries without values so far (None: all), and the number of samples in which to check them.
+Left = tuple[set[str] | None, int]
+
+
 class FirstSamples:
     """Checks the first samples of a `Collate` with these fields."""
 
     def __init__(self, fields: Any) -> None:
         self._fields = fields
-        self._left: set[str] | None = None  # paths of entries without values so far
-        self._left_to_check = 0  # samples in which these can be untransformed
         self._is_first = True
 
-    def check(self, samples: Sequence[Any], is_known: bool) -> bool:
-        """Checks samples, and returns whether further samples of their structure need no check.
+    def check(self, samples: Sequence[Any], left: Left | None) -> Left | None:
+        """Checks samples, and returns what is left to check in further ones of their structure; None: nothing.
 
-        ``is_known``: whether samples of this structure were checked before.
+        ``left``: what samples of this structure had left to check; None if they are the first ones.
         """
         walk = functools.cache(lambda position: sample_entries(self._fields, samples[position]))
 
         def first(count: int) -> Iterator[list[FieldEntry]]:
             return map(walk, range(min(count, len(samples))))
 
-        if not is_known:
-            self._left, self._left_to_check = None, SAMPLES
-        self._left = require_transformed(first(SAMPLES), self._left)
-        self._left_to_check -= len(samples)
-        if not is_known:
+        paths, count = (None, SAMPLES) if left is None else left
+        paths = require_transformed(first(SAMPLES), paths)
+        count -= len(samples)
+        if left is None:
             warn_of_blended(first(_MASKS_READ))
             warn_of_edges(first(SAMPLES))
         if self._is_first:
@@ -96,7 +97,7 @@ class FirstSamples:
             for entry in walk(0):
                 if not entry.fields and warn_of_stacked_row(entry.value, entry.path):
                     break
-        return self._left == set() or self._left_to_check <= 0
+        return (paths, count) if paths != set() and count > 0 else None
 
 
 def require_transformed(
