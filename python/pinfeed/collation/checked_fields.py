@@ -66,7 +66,8 @@ def _need_of_dict(field: Field) -> tuple[str, str] | None:
     """Returns why a field must be in a dict, with the hint; None if it needn't be."""
     hint, kind = "make the samples dicts", type(field).__name__
     if field.extra_keys():
-        instead = "pass True instead of a key" if kind in ("Image", "Pad") else "leave the keys out"
+        takes_true = isinstance(field, Image | Pad)
+        instead = "pass True instead of a key" if takes_true else "leave the keys out"
         adds = f": {kind} adds the keys {list(field.extra_keys())}, which needs a dict"
         return adds, f"{hint}, or {instead}"
     if field.is_optional:
