@@ -8,7 +8,7 @@ import warnings
 import weakref
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
@@ -26,6 +26,7 @@ EVEN = st.sampled_from(["keep", "drop", "repeat"])
 
 
 @given(SIZES, RANKS, WORKERS, EVEN)
+@example([5, 3], 2, 2, "drop")  # as many shards as workers: each reads one
 def test_shards_in_order(sizes, ranks, workers, uneven):
     shards = numbered(sizes)
     parts = parts_of(stream(shards, open_shard=iter, uneven=uneven), ranks, workers)
