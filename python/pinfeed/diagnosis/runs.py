@@ -181,7 +181,7 @@ class LoaderCopy:
             self.notes.append(f"{name} was not called: a plain DataLoader was measured")
         if self.is_stream:
             self.notes.append(
-                "a stream can't be read twice: each trial has other samples, and its dataset was not changed"
+                "a stream can't be read twice, so changes to its dataset were not tried, and trials have other samples"
             )
         if not stages.TELLS:
             self.notes.append("this system reports neither disk reads nor waits for a CPU")
