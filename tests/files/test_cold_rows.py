@@ -141,6 +141,13 @@ def test_unrequested_rows_stay_on_disk(tmp_path):
     assert printed == "False"
 
 
+def test_a_view_without_items_that_begins_after_the_file(tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros((5, 0)))
+    view = np.load(tmp_path / "x.npy", mmap_mode="r")[2:]
+    batch = pinfeed.Collate()(pinfeed.ArrayDataset(view).__getitems__([0, 2]))
+    assert batch.shape == (2, 0)
+
+
 def test_file_names_that_are_not_utf_8(tmp_path):
     path = tmp_path / os.fsdecode(b"\xff.npy")
     array = random_array((20, 3), np.int16)

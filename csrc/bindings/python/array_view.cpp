@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <optional>
 
 #include "bindings/python/imported.h"
@@ -212,6 +213,9 @@ dlpack::Tensor look_at_cpu_tensor(py::handle object, const Subject& subject) {
   return tensor;
 }
 
+// Linux maps nothing below (vm.mmap_min_addr).
+constexpr std::uintptr_t kFirstMappedAddress = 4096;
+
 ArrayView view_tensor(py::handle object, const Subject& subject) {
   const dlpack::Tensor tensor = look_at_cpu_tensor(object, subject);
   require_plain_tensor(object, subject);
@@ -219,7 +223,9 @@ ArrayView view_tensor(py::handle object, const Subject& subject) {
   if (!found) throw wrong_type(subject, "a numeric or bool dtype", py::str(object.attr("dtype")));
   const DType dtype = *found;
   const std::span<const std::int64_t> shape{tensor.shape, static_cast<std::size_t>(tensor.axes)};
-  if (tensor.data == nullptr && std::ranges::find(shape, 0) == shape.end()) {
+  // A view of a tensor without memory has its offset as the address.
+  if (reinterpret_cast<std::uintptr_t>(tensor.data) < kFirstMappedAddress &&
+      std::ranges::find(shape, 0) == shape.end()) {
     throw wrong_type(subject, "a tensor with memory of its own",
                      "one without (fake, wrapped, or its storage was freed)");
   }

@@ -43,7 +43,8 @@ constexpr std::int64_t kMaxBytes = std::int64_t{1} << 62;
 FileArray open_one(py::array array, const py::str& path, int fd, std::int64_t offset) {
   auto opened = std::make_shared<const runtime::Descriptor>(runtime::Descriptor(fd));  // closes fd
   const FileStamp stamp = runtime::stamp_of(fd);
-  if (offset < 0 || offset > stamp.size) {
+  // A view without items can begin anywhere.
+  if (array.size() > 0 && (offset < 0 || offset > stamp.size)) {
     throw wrong_value({"FileArray"}, "an offset in the file", std::to_string(offset));
   }
   // of any dtype: samples can be taken from arrays whose dtype torch lacks
