@@ -102,7 +102,7 @@ def test_the_limit_is_named(name):
     if name == "stragglers":
         assert report.to_dict()["stragglers"]["samples"] == [17]
     if name == "dataset, a stream":
-        assert note_of(report.notes, "each trial has other samples")
+        assert note_of(report.notes, "trials have other samples")
 
 
 class Evicted:

@@ -213,8 +213,8 @@ dlpack::Tensor look_at_cpu_tensor(py::handle object, const Subject& subject) {
   return tensor;
 }
 
-// Linux maps nothing below (vm.mmap_min_addr).
-constexpr std::uintptr_t kFirstMappedAddress = 4096;
+// Programs begin here, and nothing is mapped below.
+constexpr std::uintptr_t kFirstMappedAddress = std::uintptr_t{1} << 22;
 
 ArrayView view_tensor(py::handle object, const Subject& subject) {
   const dlpack::Tensor tensor = look_at_cpu_tensor(object, subject);
