@@ -57,8 +57,11 @@ def slow_collate(samples):
     return default_collate(samples)
 
 
+FROZEN = np.zeros(20_000_000, np.uint8)
+
+
 def frozen(samples):
-    return np.ones(20_000_000, np.uint8)
+    return FROZEN  # making one would take a busy machine as long as passing it
 
 
 def named_index(name):
@@ -95,7 +98,7 @@ LOADERS = {
 def test_the_limit_is_named(name):
     loader, seconds = LOADERS[name]
     step = None if seconds is None else sleeping_step(seconds)
-    report = short(loader, step, 4.0 if name in ("stragglers", "start") else 0.8)
+    report = short(loader, step, {"stragglers": 4.0, "start": 4.0, "hand_off": 2.0}.get(name, 1.5))
     assert report.limit == name.split(",")[0], report
     assert (report.measured.loop.wait > 0.5 * report.measured.loop.period) is (name != "step")
     assert not any("not measured" in note for note in report.notes)
