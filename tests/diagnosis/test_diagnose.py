@@ -127,9 +127,9 @@ class Evicted:
 
 
 def test_a_file_that_does_not_fit_in_memory_is_read_by_its_path(tmp_path):
-    np.save(tmp_path / "rows.npy", np.ones((16, 1 << 21), np.uint8))
+    np.save(tmp_path / "rows.npy", np.ones((64, 1 << 21), np.uint8))
     loader = DataLoader(Evicted(tmp_path / "rows.npy"), batch_size=4, shuffle=True)
-    report = short(loader, None, 1.0)
+    report = short(loader, None, 2.0)
     if not report.measured.loop.disk_bytes:
         pytest.skip("nothing comes from a disk here")
     assert report.measured.reads_too_much

@@ -91,7 +91,7 @@ LOADERS = {
 @pytest.mark.parametrize("name", LOADERS)
 def test_workers_and_a_thread_are_offered_if_batches_stay_equal(name):
     loader, note = LOADERS[name]
-    copy, changes = offered(loader, step=0.005)
+    copy, changes = offered(loader, step=0.1)
     notes = [one for one in copy.notes if one.startswith("more workers were not tried, ")]
     assert [one.split(", ", 1)[1][: len(note or "")] for one in notes] == [note] * bool(note)
     assert copy.can_add_workers is (note is None)
