@@ -118,11 +118,15 @@ def _fork_ranks(count):
     with socket.create_server(("127.0.0.1", 0)) as free:
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
     os.environ |= {"WORLD_SIZE": str(count), "OMP_NUM_THREADS": "1"}  # ranks share CPUs
+    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
     for rank in range(count):
         if os.fork() == 0:
             os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
             importlib.import_module("torch").set_num_threads(1)
             return
+    # Here, because rank 0 can end while the others still need it.
+    port = int(os.environ["MASTER_PORT"])
+    store = importlib.import_module("torch.distributed").TCPStore("127.0.0.1", port, None, True)  # noqa: F841
     for _ in range(count):
         if os.wait()[1]:
             os.killpg(0, signal.SIGABRT)  # or the others would wait for the rank that failed
