@@ -112,7 +112,7 @@ def rows(order, **columns):
 
 
 LATE_BOXES = pinfeed.RaggedArray.from_sequences([NOTHING] * 4 + [CORNERS.astype(float)] * 2)
-# Batches, the fields beside those of the images, and words of the error.
+# Samples, their fields except for the images', and words of the error.
 WRONG = {
     **{
         f"{key} after none, {kind} and {field}": ([[photo(**{key: none})] * 2] * 2 + [[photo(**{key: CORNERS})] * 2], CROPPED | {key: field}, f"['{key}'] looks like boxes")

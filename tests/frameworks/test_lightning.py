@@ -224,7 +224,7 @@ RESUMED = {
 @pytest.mark.parametrize("model", [Model, Scheduled])
 @pytest.mark.parametrize("name", RESUMED)
 def test_a_resumed_run(name, model, tmp_path):
-    """The batches are those of a run that didn't stop, and so are weights without a schedule."""
+    """A resumed run has the batches of one that didn't stop, and, without a schedule, its weights."""
     new_loader, stops = RESUMED[name]
     whole = train(new_loader(), model)
     for stop in stops:

@@ -36,7 +36,7 @@ class FieldEntry(NamedTuple):
 
 
 def sample_entries(fields: Any, sample: Any) -> list[FieldEntry]:
-    """Returns the entries of a sample; ``fields`` are those of the `Collate`."""
+    """Returns the entries of a sample, each with those ``fields`` of a `Collate` that read it."""
     return list(_entries(fields, sample, "", "", ""))
 
 

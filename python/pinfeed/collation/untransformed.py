@@ -77,9 +77,14 @@ class FirstSamples:
         self._is_first = True
 
     def check(self, samples: Sequence[Any], left: Left | None) -> Left | None:
-        """Checks samples, and returns what is left to check in further ones of their structure; None: nothing.
+        """Checks a batch of samples of one structure.
 
-        ``left``: what samples of this structure had left to check; None if they are the first ones.
+        Args:
+            samples: The samples.
+            left: What earlier batches of this structure left to check; None: this is the first one.
+
+        Returns:
+            What the next batch has to be checked for; None: nothing.
         """
         walk = functools.cache(lambda position: sample_entries(self._fields, samples[position]))
 
